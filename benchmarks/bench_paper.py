@@ -9,8 +9,8 @@ With them the distance to the proven optimum, which the paper lacks.
 
 MB are the paper's: 1 MB = 1000 KB, 1 KB = 1024 B; 2 bytes an element. The paper's networks and cost formulas
 are not published, so its MB stand beside ours for their order, not to be met. LBDF: operators whose weights
-reach the buffer are left out, as in the paper. BRR: Optimus' own formula (`lfopt.planning.optimus`, k = 16),
-all operators counted, for two readings of a 128 KB buffer: 65,536 elements of 2 bytes, and the 131,072
+reach the buffer are left out, as in the paper. BRR: Optimus' own formula (`lfopt.planning.costs.optimus`, k =
+16), all operators counted, for two readings of a 128 KB buffer: 65,536 elements of 2 bytes, and the 131,072
 elements that Optimus' hardware description of that name holds; the learned explainers are those of the
 executable BRR, the analytic one asks the formula.
 

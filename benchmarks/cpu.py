@@ -29,7 +29,7 @@ from lfopt.app.profiles import latency_here
 from lfopt.app.sizes import parse_shapes
 from lfopt.frontend import from_model, load
 from lfopt.ir import Graph, Hardware, InvalidConfig, LfoptError, MissingValues, Plan
-from lfopt.planning.baselines import epilogue_groups
+from lfopt.planning.costs.baselines import epilogue_groups
 from lfopt.rewrite import simplify
 from search.dnnfusion import grow_blocks
 from search.dp import solve_by_types

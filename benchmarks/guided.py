@@ -17,7 +17,7 @@ from lfopt.app.guidance import explainer, rule, screener, splitter
 from lfopt.ir import Hardware, InvalidConfig
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic
-from lfopt.planning.optimus import OptimusCosts
+from lfopt.planning.costs.optimus import OptimusCosts
 from search.exact import solve
 from search.local import improve
 from search.nsga2 import evolve

@@ -17,7 +17,7 @@ from codegen.source import Unsupported
 from lfopt.ir import Tensor, row_axis
 from lfopt.ops import Call, Dataflow, Family, bits
 from lfopt.ops.parameters import permutation, slice_steps
-from lfopt.planning.cpu import RowComputation
+from lfopt.planning.cpu.schedule import RowComputation
 
 Runs = Sequence[Sequence[RowComputation]]
 

@@ -4,7 +4,7 @@ Kernels are chosen in `codegen.select`.
 
 With several threads, all of them run the same code, each makes its share of every row (or its share of the
 rows), and they wait for one another after every operator; or each makes rows of a whole group, in an arena of
-its own, and they wait for one another after the group (see `lfopt.planning.cpu`).
+its own, and they wait for one another after the group (see `lfopt.planning.cpu.schedule`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from lfopt.ops import Call, Dataflow, bits
 from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.stages import BYTES, stages
 from lfopt.ops.traits import Arithmetic
-from lfopt.planning.cpu import RowComputation
+from lfopt.planning.cpu.schedule import RowComputation
 
 Layouts = Sequence[MapLayout]  # of all maps
 

@@ -23,7 +23,7 @@ from lfopt.ir.cpu import CpuMap
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.attention import Attention, form_of
 from lfopt.ops.recognise import attentions
-from lfopt.planning.cpu import RowComputation, body, follows_rings, sequences
+from lfopt.planning.cpu.schedule import RowComputation, body, follows_rings, sequences
 
 LINE = 64  # bytes of a cache line
 

@@ -1,6 +1,6 @@
 """Which kernels make a plan, decided operator by operator before anything is printed.
 
-It is what `lfopt.planning.cpu` asks for to make a schedule.
+It is what `lfopt.planning.cpu.schedule` asks for to make a schedule.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from codegen.writer import CModule
 from lfopt.ir import Place, PlannedGroup
 from lfopt.ir.cpu import CpuFunction, CpuMap, CpuSchedule, Makes
 from lfopt.ops import bits
-from lfopt.planning.cpu import Alone, Members, RowComputation, lower_for_cpu
+from lfopt.planning.cpu.schedule import Alone, Members, RowComputation, lower_for_cpu
 
 # the ring of a map that no step makes, as all windows over it hold nothing but padding
 UNREAD = Place("", "map", 0, 1, 0)
@@ -87,7 +87,7 @@ def select(
 
 
 class Selection:
-    """Kernels, chosen group by group: `lfopt.planning.cpu.Kernels`."""
+    """Kernels, chosen group by group: `lfopt.planning.cpu.schedule.Kernels`."""
 
     def __init__(self, memory: MemoryPlan, in_parts: Mapping[int, str]) -> None:
         """`in_parts`: why attentions are no kernel of their own, by their products with the values."""

@@ -2,7 +2,7 @@
 
 What falls into blocks of output channels passes through a place of two blocks. All else is held whole:
 factors of a Mul, weights of a LayerNormalization, position embeddings, and what several operators of the
-group read. The rule for one group is `lfopt.planning.slices.SliceSizes.constants`.
+group read. The rule for one group is `lfopt.planning.bands.slices.SliceSizes.constants`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lfopt.planning.slices import SliceSizes
+from lfopt.planning.bands.slices import SliceSizes
 
 BLOCKS = 2  # weight blocks on chip at once: one is read while the next comes in
 

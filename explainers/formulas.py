@@ -31,8 +31,8 @@ from explainers.constants import BandedConstants
 from explainers.graph import masks_of
 from lfopt.ir import NEVER, Hardware
 from lfopt.ops import Dataflow, RowReads
+from lfopt.planning.bands.slices import SliceSizes
 from lfopt.planning.resident import Resident
-from lfopt.planning.slices import SliceSizes
 
 FULL = -1  # of no segment
 STARTS = (True, False)  # whether contractions without another before them in the group make slices
@@ -368,7 +368,7 @@ class Formulas:
         """Which maps are full and which are sliced, given members (groups, operators) bool.
 
         `sliced`: whether the results of contractions that have none before them in the group are sliced. The
-        rule is that of `lfopt.planning.slices`, for many groups at once.
+        rule is that of `lfopt.planning.bands.slices`, for many groups at once.
         """
         flow = self.flow
         slices = self._slices

@@ -14,12 +14,12 @@ import networkx as nx
 from lfopt.ir import Graph, Hardware
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic
-from lfopt.planning.brr import BandedGroups
-from lfopt.planning.costs import MAX_RECOMPUTE
-from lfopt.planning.groups import Groups
+from lfopt.planning.brr.banded import BandedGroups
+from lfopt.planning.costs.group_costs import MAX_RECOMPUTE
+from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes.tiled import Tiled
 from lfopt.planning.resident import Resident
-from lfopt.planning.sliced import SlicedGroups
+from lfopt.planning.sliced.choices import SlicedGroups
 from simulator.recount import RecountNetwork, not_an_epilogue
 from simulator.recount.groups import table_count, weight_bytes
 from tests.line_buffers import count

@@ -26,7 +26,7 @@ from lfopt.ops.scaling import mean_factors, product_factors, recoding, sum_terms
 from lfopt.ops.stages import TableStage, stage_steps, stages
 from lfopt.ops.stored import quantization, zero_of
 from lfopt.ops.traits import Arithmetic
-from lfopt.planning.commands import (
+from lfopt.planning.accelerator.commands import (
     SpatialWindow,
     blocks,
     contraction_loops,
@@ -35,7 +35,7 @@ from lfopt.planning.commands import (
     refusal,
     sliding,
 )
-from lfopt.planning.lanes import channel_runs, copies
+from lfopt.planning.accelerator.lanes import channel_runs, copies
 
 
 def runs_of(site: Site, call: Call, step: Compute) -> list[IssuedCommand]:

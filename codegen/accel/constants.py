@@ -12,7 +12,7 @@ from codegen.source import Unsupported
 from lfopt.ir import Box, MissingValues, Span
 from lfopt.ops import Call, Family, row_of
 from lfopt.ops.scaling import bias
-from lfopt.planning.commands import is_depthwise, phases
+from lfopt.planning.accelerator.commands import is_depthwise, phases
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,8 @@ from lfopt.ops import Call, Dataflow
 from lfopt.ops.arithmetic import MOVE, SUMS, arithmetic
 from lfopt.ops.footprint import footprints
 from lfopt.ops.stages import calls_of, parameters
-from lfopt.planning.commands import blocks, is_depthwise, refusal
-from lfopt.planning.parameter_store import ParameterStore, parameter_space
+from lfopt.planning.accelerator.commands import blocks, is_depthwise, refusal
+from lfopt.planning.accelerator.parameter_store import ParameterStore, parameter_space
 
 STORES = {Space.FACTORS: FACTOR_ROWS, Space.TABLES: TABLES}  # rows, and tables
 LANES = (16, 32, 64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lfopt.ir import Graph
 from lfopt.ir.names import one_line, plural
 from lfopt.ops import Dataflow, Tiling, bits
-from lfopt.planning.commands import refusal
+from lfopt.planning.accelerator.commands import refusal
 
 MOST_NAMES = 32  # of tensors that a line says
 

@@ -12,7 +12,7 @@ from codegen.source import Unsupported
 from lfopt.ir import Box, Compute, Span, Tensor
 from lfopt.isa.tables import ACCUMULATORS, Opcode, Scale
 from lfopt.ops import Call
-from lfopt.planning.commands import SpatialWindow, bands, blocks, operation
+from lfopt.planning.accelerator.commands import SpatialWindow, bands, blocks, operation
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from typing import NamedTuple
 from lfopt.ir import Cost, Figures
 from lfopt.ops import bits
 from lfopt.planning import NEVER, GroupCosts, Limit
-from lfopt.planning.alike import Prices
-from lfopt.planning.limit import Unwritten
+from lfopt.planning.costs.alike import Prices
+from lfopt.planning.costs.rules import UNMET
+from lfopt.planning.line_buffers.streaming import BufferLayout
 from lfopt.planning.modes import ModeOption, PlacesAndSteps
-from lfopt.planning.outlines import with_parameters
-from lfopt.planning.rules import UNMET
-from lfopt.planning.streaming import BufferLayout
+from lfopt.planning.plans.outlines import with_parameters
+from lfopt.planning.steps.limit import Unwritten
 from simulator.model.meter import Meter
 
 MOST_STEPS = 50_000  # of an option that is worth timing, unless it is the only one

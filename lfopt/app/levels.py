@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from lfopt.app.plans import make_draft
 from lfopt.ir import Plan, Totals
 from lfopt.planning import GroupCosts, PlanDraft, loaded_maps
+from lfopt.planning.costs.spared import Spared
 from lfopt.planning.modes import ModeOption
-from lfopt.planning.spared import Spared
 from search.exact import solve
 from search.options import SearchOptions
 from search.result import Result

@@ -8,7 +8,7 @@ from math import lcm
 
 from lfopt.ir import Graph, Plan
 from lfopt.ops import Dataflow
-from lfopt.planning.entry import entries
+from lfopt.planning.steps.entry import entries
 from simulator.model.timing import WALKED, Accelerator
 
 

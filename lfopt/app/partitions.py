@@ -18,7 +18,7 @@ from lfopt.ir import Cost, DoesNotFit, FusionScheme, Graph, InvalidConfig
 from lfopt.ir.names import one_line, plural
 from lfopt.ops import Dataflow
 from lfopt.planning import GIVEN, GroupCosts, PlanDraft, Traffic, executable, masks_of, relink, up_to
-from lfopt.planning.repeats import left_for_groups
+from lfopt.planning.groups.repeats import left_for_groups
 from search.result import Result
 
 HEADER = ("node", "group")  # of a CSV file with one operator a row

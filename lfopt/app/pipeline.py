@@ -41,7 +41,7 @@ from lfopt.planning import (
     link,
     up_to,
 )
-from lfopt.planning.alike import Prices
+from lfopt.planning.costs.alike import Prices
 from lfopt.rewrite import simplify
 from search.exact import LONG
 from search.methods import METHODS, taking

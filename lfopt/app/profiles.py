@@ -26,8 +26,8 @@ from lfopt.ir import Graph, InvalidConfig, Plan
 from lfopt.ir.files import writing
 from lfopt.ops.excerpt import excerpt
 from lfopt.planning import GroupCosts, Propose
-from lfopt.planning.band_rows import heights
-from lfopt.planning.tiles import signature
+from lfopt.planning.plans.band_rows import heights
+from lfopt.planning.tiling.tiles import signature
 from search.options import Latency
 from search.result import Result
 

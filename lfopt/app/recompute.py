@@ -13,9 +13,9 @@ from lfopt.app.first_plan import FirstPlan
 from lfopt.ir import FREE, Copy, Graph
 from lfopt.ops import Dataflow
 from lfopt.planning import SCHEMES, GroupCosts, Traffic
-from lfopt.planning.alike import Prices
-from lfopt.planning.limit import never
-from lfopt.planning.repeats import left_for_groups
+from lfopt.planning.costs.alike import Prices
+from lfopt.planning.groups.repeats import left_for_groups
+from lfopt.planning.steps.limit import never
 from lfopt.rewrite.copies import barriers
 from search.copies import Copied, search_copies
 from search.exact import solve

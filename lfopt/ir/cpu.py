@@ -46,7 +46,7 @@ class CpuCall:
 class CpuBarrier:
     """Where every thread waits for all others: without it, two would meet at a row.
 
-    Placed by `lfopt.planning.barriers`.
+    Placed by `lfopt.planning.cpu.barriers`.
     """
 
 

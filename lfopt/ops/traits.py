@@ -39,13 +39,13 @@ class Mapping(Enum):
 
 
 class Tiling(Enum):
-    """How a single operator that does not fit the buffer is cut up (see `lfopt.planning.tiles`)."""
+    """How a single operator that does not fit the buffer is cut up (see `lfopt.planning.tiling.tiles`)."""
 
     SPLIT = "split"  # by channel or by element: every byte moves once, whatever the buffer
     FOLD = "fold"  # as split; rows that it folds may also come in bands, with partial results kept in between
     # operand 1 (weights, or the second matrix) meets operand 0 in blocks; one of them is re-read
     CONTRACT = "contract"
-    ATTEND = "attend"  # heads, bands of queries and blocks of keys (see `lfopt.planning.attention`)
+    ATTEND = "attend"  # heads, bands of queries and blocks of keys (see `lfopt.planning.attention.attention`)
     WHOLE = "whole"  # nothing is known: counted once, never executed piecewise
 
 

@@ -1,13 +1,12 @@
 """From a fusion scheme to a plan: buffer and DRAM bytes of every group, baselines."""
 
-from lfopt.planning.band_rows import Propose, up_to
-from lfopt.planning.baselines import epilogue_fused_bytes, epilogue_groups, layer_by_layer_bytes
-from lfopt.planning.chains import link, relink
-from lfopt.planning.costs import GroupCosts, Traffic
-from lfopt.planning.drafts import GIVEN, MODEL, PlanDraft, draft, executable, plan, recompute_left
-from lfopt.planning.limit import Limit
+from lfopt.planning.chains.chains import link, relink
+from lfopt.planning.costs.baselines import epilogue_fused_bytes, epilogue_groups, layer_by_layer_bytes
+from lfopt.planning.costs.group_costs import GroupCosts, Traffic
 from lfopt.planning.modes import MODES, NEVER, SCHEMES
-from lfopt.planning.outlines import (
+from lfopt.planning.plans.band_rows import Propose, up_to
+from lfopt.planning.plans.drafts import GIVEN, MODEL, PlanDraft, draft, executable, plan, recompute_left
+from lfopt.planning.plans.outlines import (
     NO_OUTLINES,
     MadeSteps,
     Outline,
@@ -22,7 +21,8 @@ from lfopt.planning.outlines import (
     totals_of,
     with_steps,
 )
-from lfopt.planning.second_level import in_levels
+from lfopt.planning.plans.second_level import in_levels
+from lfopt.planning.steps.limit import Limit
 
 __all__ = [
     "GIVEN",

@@ -21,10 +21,10 @@ from typing import NamedTuple
 from lfopt.ir import Box, BufferUse, Hardware, Loop, Node, Place, Span, Store, Transfer, cut, fold, whole
 from lfopt.ops import Dataflow, Family, Tiling, bits
 from lfopt.ops.footprint import footprint
-from lfopt.planning.addresses import Life, allocate, peak_bytes
-from lfopt.planning.compatibility import parts
-from lfopt.planning.limit import Limit
-from lfopt.planning.streaming import BufferLayout
+from lfopt.planning.groups.compatibility import parts
+from lfopt.planning.line_buffers.streaming import BufferLayout
+from lfopt.planning.steps.addresses import Life, allocate, peak_bytes
+from lfopt.planning.steps.limit import Limit
 
 SLOTS = 2  # blocks in the place that weights pass through
 # constants of one operator that others read too: with more of them, its least weight block counts as 0

@@ -27,10 +27,16 @@ import numpy as np
 from lfopt.ir import NEVER, Box, Loop, Node, Place, Span, cut, fold, round_up, whole
 from lfopt.ops import OPAQUE, RowReads, bits
 from lfopt.ops.columns import column_count, column_reads
-from lfopt.planning.banding import Ints
-from lfopt.planning.groups import Groups
-from lfopt.planning.limit import Limit
-from lfopt.planning.streaming import LONGEST_PERIOD, AllocationRequest, BufferLayout, StreamedGroup, Walk
+from lfopt.planning.bands.banding import Ints
+from lfopt.planning.groups.groups import Groups
+from lfopt.planning.line_buffers.streaming import (
+    LONGEST_PERIOD,
+    AllocationRequest,
+    BufferLayout,
+    StreamedGroup,
+    Walk,
+)
+from lfopt.planning.steps.limit import Limit
 
 MOST_STRIPS = 64  # in a group
 KEPT = 1 << 14  # groups whose strips are remembered

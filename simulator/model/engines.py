@@ -12,17 +12,18 @@ RTL in hw_rtl. In cycles:
       second level   has a port of its own, of l2_port_bytes in each direction, and answers at once: neither
                      the port to DRAM nor port_latency counts
     computation      becomes commands of at most accumulator_columns pixels each (see
-                     `lfopt.planning.commands`). A command passes over its pixels for every tile of output
-                     channels, every tile of input channels and every element of the kernel, but for rows of
-                     it that meet padding alone
+                     `lfopt.planning.accelerator.commands`). A command passes over its pixels for every tile
+                     of output channels, every tile of input channels and every element of the kernel, but for
+                     rows of it that meet padding alone
       contraction    a pass takes a cycle for each pixel. Its weights arrive beside them, a word of the buffer
                      each cycle, which a pass of few pixels waits for; or weight_port_bytes at a time, in
                      which no pixel is read: whichever is faster. Biases come through the port of weights, and
                      go first. Where input channels are so few that window_columns kernel columns of them fit
                      mac_rows, these are one pass
       depthwise      a pass takes so many kernel columns of so many neighbouring pixels as
-                     `lfopt.planning.commands.reach` says, a cycle for so many pixels of a row, one more for
-                     what their windows share at its beginning, and those in which the buffer gives weights
+                     `lfopt.planning.accelerator.commands.reach` says, a cycle for so many pixels of a row,
+                     one more for what their windows share at its beginning, and those in which the buffer
+                     gives weights
       pools          a pass takes window_columns kernel columns. The same holds for reductions over a map
       everything else  passes over vector_lanes channels, a cycle for each element read
     a block          of channels goes to the drain when its sums grow. Of accumulator_banks places there, each
@@ -64,8 +65,15 @@ from lfopt.ops.attention import in_parts
 from lfopt.ops.recognise import Attentions, attentions_of
 from lfopt.ops.stages import TableStage, stage_steps, stages
 from lfopt.ops.windows import windows
-from lfopt.planning.commands import ContractionLoops, bands, contraction_loops, reach, sliding, vector_passes
-from lfopt.planning.lanes import MOVES, channel_runs, copies
+from lfopt.planning.accelerator.commands import (
+    ContractionLoops,
+    bands,
+    contraction_loops,
+    reach,
+    sliding,
+    vector_passes,
+)
+from lfopt.planning.accelerator.lanes import MOVES, channel_runs, copies
 from simulator.model.dram import access
 from simulator.model.queues import CommandTiming
 

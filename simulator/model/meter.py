@@ -29,7 +29,7 @@ from lfopt.ir import (
 from lfopt.ops import Dataflow, Tiling, bits
 from lfopt.ops.flight import flight_names
 from lfopt.ops.windows import windows
-from lfopt.planning.commands import contraction_loops
+from lfopt.planning.accelerator.commands import contraction_loops
 from simulator.model.dram import in_runs
 from simulator.model.energy import Spending
 from simulator.model.timing import Accelerator

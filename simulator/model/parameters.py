@@ -9,7 +9,7 @@ from lfopt.ir import Hardware, Node, Transfer, parameter_runs
 from lfopt.isa.tables import Space
 from lfopt.ops import Dataflow
 from lfopt.ops.parameter_data import TABLE_BYTES
-from lfopt.planning.parameter_store import ParameterStore, parameter_space
+from lfopt.planning.accelerator.parameter_store import ParameterStore, parameter_space
 
 
 class ParameterResidency:

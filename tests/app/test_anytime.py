@@ -16,8 +16,8 @@ from lfopt.app.recompute import costs_of
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, line_count, step_count
 from lfopt.planning import GroupCosts, Limit, epilogue_groups, outline, with_steps
-from lfopt.planning.epilogue import epilogue_candidates, followed
-from lfopt.planning.tiling_region import MOST_FRAMES
+from lfopt.planning.groups.epilogue import epilogue_candidates, followed
+from lfopt.planning.tiling.tiling_region import MOST_FRAMES
 from search import exact
 from search.exact import solve
 from search.local import improve

@@ -12,7 +12,7 @@ from lfopt.app.verify import verified
 from lfopt.ir import Compute, Graph, Hardware, Loop, Node, Operator, Quantization, Tensor, Transfer, unfold
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
-from lfopt.planning.entry import constants_first, entries
+from lfopt.planning.steps.entry import constants_first, entries
 from simulator.interpreter.execute import execute
 from simulator.model.parameters import ParameterResidency
 from simulator.model.simulate import simulate

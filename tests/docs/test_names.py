@@ -165,7 +165,7 @@ def test_names_of_before_a_rename_are_found() -> None:
     ):
         assert missing(name, page), name
     for name in (
-        "lfopt/planning/lbdf.py",
+        "lfopt/planning/line_buffers/lbdf.py",
         "stages.py",
         "lfopt.ir",
         "search.slack",

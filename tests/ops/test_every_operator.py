@@ -24,7 +24,7 @@ from lfopt.ops.floating import KERNELS
 from lfopt.ops.integer import METHODS as INTEGER_METHODS
 from lfopt.ops.traits import Arithmetic, Pattern
 from lfopt.planning import GroupCosts
-from lfopt.planning.commands import SUPPORTED
+from lfopt.planning.accelerator.commands import SUPPORTED
 from simulator.model.engines import COMMAND_CYCLES
 from simulator.model.timing import Accelerator
 from tests.conftest import ROOT

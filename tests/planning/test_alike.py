@@ -14,9 +14,9 @@ from lfopt.ops import Dataflow
 from lfopt.ops.alike import structure
 from lfopt.ops.excerpt import excerpt
 from lfopt.planning import GroupCosts, Limit
-from lfopt.planning.alike import Prices, Structures
-from lfopt.planning.outlines import plan_groups
-from lfopt.planning.renamed import Renaming, renamed
+from lfopt.planning.costs.alike import Prices, Structures
+from lfopt.planning.plans.outlines import plan_groups
+from lfopt.planning.steps.renamed import Renaming, renamed
 from lfopt.rewrite.copies import barriers, with_copies
 from search.exact import next_groups, solve
 from search.options import SearchOptions

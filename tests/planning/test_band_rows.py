@@ -13,7 +13,8 @@ from lfopt.app.pipeline import load_network
 from lfopt.app.plans import make_draft
 from lfopt.ir import Compute, Graph, Hardware, Loop, PlannedGroup, Transfer, row_axis, unfold
 from lfopt.ops import Dataflow, bits
-from lfopt.planning import GroupCosts, band_rows, plan_groups, up_to
+from lfopt.planning import GroupCosts, plan_groups, up_to
+from lfopt.planning.plans import band_rows
 from search.exact import solve
 from search.options import SearchOptions
 from simulator.model.occupancy import occupancy

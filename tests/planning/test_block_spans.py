@@ -7,8 +7,8 @@ import random
 import pytest
 
 from lfopt.ir import Span
-from lfopt.planning.block_spans import NOTHING, _closed
-from lfopt.planning.frames import without_gaps
+from lfopt.planning.tiling.block_spans import NOTHING, _closed
+from lfopt.planning.tiling.frames import without_gaps
 
 CASES = 5_000
 MOVES = (0, 1, -1, 2, 3, -3, 4, -4, 5)  # of a span, behind the one before it

@@ -17,8 +17,8 @@ from onnx import TensorProto, helper
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, Plan
 from lfopt.planning import GroupCosts, Traffic
-from lfopt.planning.baselines import epilogue_groups
-from lfopt.planning.outlines import totals_of
+from lfopt.planning.costs.baselines import epilogue_groups
+from lfopt.planning.plans.outlines import totals_of
 from lfopt.rewrite.simplify import simplify
 from search.exact import solve
 from search.options import SearchOptions

@@ -42,9 +42,10 @@ from lfopt.ir import (
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.reference import reference
-from lfopt.planning import GroupCosts, Traffic, optimus
-from lfopt.planning.brr import NEVER, Banded, BandedGroups
-from lfopt.planning.optimus import Optimus, OptimusCosts, OptimusFigures, paper_bands
+from lfopt.planning import GroupCosts, Traffic
+from lfopt.planning.brr.banded import NEVER, Banded, BandedGroups
+from lfopt.planning.costs import optimus
+from lfopt.planning.costs.optimus import Optimus, OptimusCosts, OptimusFigures, paper_bands
 from lfopt.rewrite import simplify
 from search.exact import solve
 from simulator.interpreter.execute import Machine

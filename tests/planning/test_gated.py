@@ -19,10 +19,10 @@ from lfopt.ops import Dataflow
 from lfopt.ops.flight import in_flight
 from lfopt.ops.reference import reference
 from lfopt.planning import NEVER, GroupCosts, totals_of
-from lfopt.planning.drafts import executable
-from lfopt.planning.gated import GatedChoice, Sizes
-from lfopt.planning.gated_choices import Choices
+from lfopt.planning.gated.choices import Choices
+from lfopt.planning.gated.sizes import GatedChoice, Sizes
 from lfopt.planning.modes.gated import Gated
+from lfopt.planning.plans.drafts import executable
 from simulator.interpreter.execute import execute
 from simulator.model.simulate import simulate
 from simulator.recount import recount

@@ -15,13 +15,13 @@ from lfopt.ir.schedule import counted_leaves
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, memory_map, totals_of
-from lfopt.planning.grids import Grids, TargetGrids
-from lfopt.planning.lbdf import LineBuffers
-from lfopt.planning.limit import Limit
-from lfopt.planning.lines import Lines
+from lfopt.planning.line_buffers.lbdf import LineBuffers
+from lfopt.planning.line_buffers.lines import Lines
 from lfopt.planning.modes.tiled import Tiled
-from lfopt.planning.tiles import Tiles
-from lfopt.planning.tiling_region import TilingRegion
+from lfopt.planning.steps.limit import Limit
+from lfopt.planning.tiling.grids import Grids, TargetGrids
+from lfopt.planning.tiling.tiles import Tiles
+from lfopt.planning.tiling.tiling_region import TilingRegion
 from simulator.interpreter.execute import Machine
 from simulator.recount import recount
 from tests.agreement import differing
@@ -163,11 +163,11 @@ def moves_on(grids: TargetGrids) -> bool:
 def test_blocks_that_only_move_on_are_like_blocks_made_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
     for drawn in long_operators():
-        monkeypatch.setattr("lfopt.planning.grids.FEW", 8)
+        monkeypatch.setattr("lfopt.planning.tiling.grids.FEW", 8)
         known = list(islice(Grids(drawn.region(PLAIN)).every(), 60))
         numbers = [k for k, grids in enumerate(known) if moves_on(grids)]
         assert numbers, drawn.case
-        monkeypatch.setattr("lfopt.planning.grids.FEW", 1 << 30)
+        monkeypatch.setattr("lfopt.planning.tiling.grids.FEW", 1 << 30)
         looked_at = list(islice(Grids(drawn.region(PLAIN)).every(), 60))
         for k in rng.permutation(numbers)[:5].tolist():
             assert not moves_on(looked_at[k])

@@ -12,7 +12,7 @@ from lfopt.frontend import from_model
 from lfopt.ir import Graph
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
-from lfopt.planning.lanes import channel_runs, copies
+from lfopt.planning.accelerator.lanes import channel_runs, copies
 from lfopt.rewrite.shuffle import shuffles_as_gathers
 from lfopt.rewrite.simplify import simplify
 

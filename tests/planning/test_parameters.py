@@ -33,7 +33,7 @@ from lfopt.ops.scaling import requantization, table
 from lfopt.ops.stages import least_parameters
 from lfopt.ops.traits import Arithmetic
 from lfopt.planning import GroupCosts, Traffic, memory_map, plan_groups, totals_of
-from lfopt.planning.baselines import layer_by_layer_bytes
+from lfopt.planning.costs.baselines import layer_by_layer_bytes
 from search.exact import solve
 from simulator.interpreter.execute import Violation, execute
 from simulator.model.simulate import simulate

@@ -11,8 +11,8 @@ import pytest
 from lfopt.ir import Compute, Node, unfold
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts
-from lfopt.planning.partitioning import WorkPartition, cut
-from lfopt.planning.streaming import BufferLayout, line_buffer_schedule, row_span
+from lfopt.planning.cpu.partitioning import WorkPartition, cut
+from lfopt.planning.line_buffers.streaming import BufferLayout, line_buffer_schedule, row_span
 from tests.random_plans import random_scheme
 from tests.strategies import random_graph, random_hardware
 

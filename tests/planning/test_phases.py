@@ -23,7 +23,7 @@ from lfopt.ops.phases import (
     beyond_compulsory,
 )  # pyright: ignore[reportPrivateUsage]
 from lfopt.planning import GroupCosts
-from lfopt.planning.phases import uses
+from lfopt.planning.bounds.phases import uses
 from lfopt.zoo.builder import Net
 from search.exact import solve
 from tests.convolutions import random_convolutions

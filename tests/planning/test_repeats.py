@@ -7,8 +7,8 @@ import pytest
 
 from lfopt.ir import Hardware
 from lfopt.ops import Dataflow, bits
-from lfopt.planning.groups import Groups
-from lfopt.planning.repeats import computed_again, left_for_groups, settled
+from lfopt.planning.groups.groups import Groups
+from lfopt.planning.groups.repeats import computed_again, left_for_groups, settled
 from lfopt.rewrite.copies import barriers, with_copies
 from tests.strategies import inverted_residual, random_gate
 

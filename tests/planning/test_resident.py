@@ -27,8 +27,8 @@ from lfopt.ir import (
 )
 from lfopt.ops import OPAQUE, Dataflow, bits
 from lfopt.ops.reference import reference
-from lfopt.planning.addresses import Life, allocate, peak_bytes
 from lfopt.planning.resident import SLOTS, Peak, Resident
+from lfopt.planning.steps.addresses import Life, allocate, peak_bytes
 from lfopt.rewrite import simplify
 from simulator.interpreter.buffer import Overrun
 from simulator.interpreter.execute import Machine, Violation

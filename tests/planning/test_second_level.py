@@ -36,10 +36,10 @@ from lfopt.ir import (
 )
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Traffic, plan
-from lfopt.planning.addresses import Life, allocate, peak_bytes
-from lfopt.planning.outlines import DRAM_ALIGN
-from lfopt.planning.second_level import SecondLevelCandidate, choose
-from lfopt.planning.spared import SCALE, Spared
+from lfopt.planning.costs.spared import SCALE, Spared
+from lfopt.planning.plans.outlines import DRAM_ALIGN
+from lfopt.planning.plans.second_level import SecondLevelCandidate, choose
+from lfopt.planning.steps.addresses import Life, allocate, peak_bytes
 from search.exact import solve
 from search.options import SearchOptions
 from simulator.interpreter.execute import Violation, execute
@@ -180,7 +180,7 @@ def test_no_other_maps_that_fit_spare_more() -> None:
 
 
 def test_many_maps_at_once_are_chosen_by_a_heuristic_that_still_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lfopt.planning.second_level.WIDEST", 16)
+    monkeypatch.setattr("lfopt.planning.plans.second_level.WIDEST", 16)
     rng = np.random.default_rng(0)
     candidates = [
         SecondLevelCandidate(

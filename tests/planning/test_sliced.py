@@ -22,7 +22,7 @@ from lfopt.ops import Dataflow, bits
 from lfopt.ops.reference import reference
 from lfopt.planning import NEVER, GroupCosts, Limit, memory_map, plan_groups, totals_of
 from lfopt.planning.modes.sliced import BySlices
-from lfopt.planning.sliced import SlicedOption
+from lfopt.planning.sliced.choices import SlicedOption
 from lfopt.rewrite import simplify
 from simulator.interpreter.execute import execute
 from simulator.recount import recount

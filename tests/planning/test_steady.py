@@ -7,9 +7,10 @@ import pytest
 
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, PlannedGroup, Transfer, step_count, unfold
-from lfopt.planning import GroupCosts, Limit, contractions
-from lfopt.planning.outlines import plan_groups
-from lfopt.planning.steady import Steady
+from lfopt.planning import GroupCosts, Limit
+from lfopt.planning.line_buffers.steady import Steady
+from lfopt.planning.plans.outlines import plan_groups
+from lfopt.planning.tiling import contractions
 from lfopt.zoo.builder import Net
 from tests.random_plans import SCHEMES, random_scheme
 from tests.strategies import random_bands, random_graph, random_hardware

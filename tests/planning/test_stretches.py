@@ -12,8 +12,8 @@ from lfopt.frontend import from_model
 from lfopt.ir import NEVER, Graph, Hardware
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts
-from lfopt.planning.multicut import CutCosts, served, unavoidable
-from lfopt.planning.stretches import Stretches, between
+from lfopt.planning.bounds.multicut import CutCosts, served, unavoidable
+from lfopt.planning.bounds.stretches import Stretches, between
 from lfopt.zoo.builder import Net
 from search.exact import solve
 from tests.brute import Oracle

@@ -21,13 +21,13 @@ from lfopt.ir import Compute, Cost, Graph, Hardware, PlannedGroup, dram_bytes, r
 from lfopt.ops import OPAQUE, Dataflow, bits
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts
-from lfopt.planning.contraction_bands import ContractionBands
-from lfopt.planning.contractions import ContractionSlices, TileExtents
-from lfopt.planning.folds import Folds
-from lfopt.planning.lbdf import LineBuffers
-from lfopt.planning.lines import Lines
-from lfopt.planning.tiles import Tile, Tiles, schedule
-from lfopt.planning.tiling_region import CHANNELS, TilingRegion, channel_blocks, channel_groups
+from lfopt.planning.line_buffers.lbdf import LineBuffers
+from lfopt.planning.line_buffers.lines import Lines
+from lfopt.planning.tiling.contraction_bands import ContractionBands
+from lfopt.planning.tiling.contractions import ContractionSlices, TileExtents
+from lfopt.planning.tiling.folds import Folds
+from lfopt.planning.tiling.tiles import Tile, Tiles, schedule
+from lfopt.planning.tiling.tiling_region import CHANNELS, TilingRegion, channel_blocks, channel_groups
 from simulator.interpreter.execute import Machine
 from simulator.model.occupancy import occupancy
 from simulator.model.timing import Accelerator

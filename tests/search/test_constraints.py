@@ -18,7 +18,7 @@ from lfopt.app.verify import search_problems, verified
 from lfopt.ir import Constraints, Graph, InvalidConfig
 from lfopt.ops import bits
 from lfopt.planning import GroupCosts
-from lfopt.planning.rules import UNMET
+from lfopt.planning.costs.rules import UNMET
 from search.methods import METHODS
 from tests.brute import Oracle
 from tests.search.random_jobs import random_job

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from lfopt.ir import Cost
 from lfopt.ops import OPAQUE
-from lfopt.planning.groups import Groups
+from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes.mode import (
     ExecutionMode,
     Scheduled,

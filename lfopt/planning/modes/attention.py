@@ -1,6 +1,6 @@
 """Mode `attention`: softmax(Q K' s + mask) V in blocks of heads, queries and keys, scores never stored.
 
-See `lfopt.planning.attention`.
+See `lfopt.planning.attention.attention`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from lfopt.ir import NEVER, Cost, DramBytes
 from lfopt.ops import ATTENTION, bits
-from lfopt.planning.attention import AttentionBlocks, AttentionTiling, best
-from lfopt.planning.finish import row_count
-from lfopt.planning.groups import Groups
+from lfopt.planning.attention.attention import AttentionBlocks, AttentionTiling, best
+from lfopt.planning.groups.groups import Groups
+from lfopt.planning.line_buffers.streaming import BufferLayout
 from lfopt.planning.modes.mode import ExecutionMode, Scheduled, SearchSpace, Traffic, TrafficTerms, is_single
-from lfopt.planning.streaming import BufferLayout
-from lfopt.planning.tiles import signature
-from lfopt.planning.tiling_region import TilingRegion
+from lfopt.planning.tiling.finish import row_count
+from lfopt.planning.tiling.tiles import signature
+from lfopt.planning.tiling.tiling_region import TilingRegion
 
 
 class _Choice(NamedTuple):

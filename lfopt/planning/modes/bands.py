@@ -1,6 +1,6 @@
 """Mode `brr`: buffer requirement reduction.
 
-The results are made in bands of rows while weights stream past (`lfopt.planning.brr`).
+The results are made in bands of rows while weights stream past (`lfopt.planning.brr.banded`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from functools import cached_property, partial
 
 from lfopt.ir import BufferUse, Cost, Place
 from lfopt.ops import bits
-from lfopt.planning.band_bounds import BandBounds
-from lfopt.planning.brr import Banded, BandedGroups
-from lfopt.planning.compatibility import band_bytes, compatible_in_bands
-from lfopt.planning.groups import Groups
+from lfopt.planning.brr.banded import Banded, BandedGroups
+from lfopt.planning.brr.bounds import BandBounds
+from lfopt.planning.groups.compatibility import band_bytes, compatible_in_bands
+from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes.mode import (
     NEVER,
     ExecutionMode,

@@ -1,6 +1,6 @@
 """Mode `chained`: stages in other modes in turn, with maps that stay on chip between them.
 
-See `lfopt.planning.chains`.
+See `lfopt.planning.chains.chains`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from lfopt.ir import BufferUse, Cost, DramBytes, Node, Place
-from lfopt.planning.groups import Groups
-from lfopt.planning.limit import Limit
+from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes.mode import (
     ExecutionMode,
     PlacesAndSteps,
@@ -19,6 +18,7 @@ from lfopt.planning.modes.mode import (
     TrafficTerms,
     place_use,
 )
+from lfopt.planning.steps.limit import Limit
 
 
 class Linked(NamedTuple):

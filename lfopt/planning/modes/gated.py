@@ -1,6 +1,6 @@
 """Mode `gated`: a block around a barrier (squeeze-and-excite) in two phases, slice by slice.
 
-What fits of the map stays on chip between them (`lfopt.planning.gated`).
+What fits of the map stays on chip between them (`lfopt.planning.gated.sizes`).
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from functools import cached_property
 
 from lfopt.ir import BufferUse, Cost, DramBytes, store_ends
 from lfopt.ops import bits
-from lfopt.planning.gated import GatedChoice, Sizes
-from lfopt.planning.gated_choices import Choices
-from lfopt.planning.gated_schedule import GatedScheduler
-from lfopt.planning.gates import GatedBlock, Gates
-from lfopt.planning.groups import Groups
-from lfopt.planning.limit import Limit
+from lfopt.planning.bands.slices import SliceSizes
+from lfopt.planning.gated.choices import Choices
+from lfopt.planning.gated.gates import GatedBlock, Gates
+from lfopt.planning.gated.schedule import GatedScheduler
+from lfopt.planning.gated.sizes import GatedChoice, Sizes
+from lfopt.planning.groups.groups import Groups
+from lfopt.planning.line_buffers.streaming import BufferLayout
 from lfopt.planning.modes.mode import (
     NEVER,
     ExecutionMode,
@@ -25,8 +26,7 @@ from lfopt.planning.modes.mode import (
     TrafficTerms,
     place_use,
 )
-from lfopt.planning.slices import SliceSizes
-from lfopt.planning.streaming import BufferLayout
+from lfopt.planning.steps.limit import Limit
 
 
 class Gated(ExecutionMode):

@@ -6,7 +6,7 @@ Rows pass from operator to operator through rings; weights stay on chip.
     F_D    = every tensor once
 
 Source: line-buffer depth-first processing, Shi et al. 2021 (JETCAS 11(4)); validity as in arXiv 2501.00636.
-Rings: `lfopt.planning.lbdf`.
+Rings: `lfopt.planning.line_buffers.lbdf`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from lfopt.ir import BufferUse, Cost
 from lfopt.ops import bits
-from lfopt.planning.compatibility import compatible_in_line_buffers
-from lfopt.planning.groups import Groups
+from lfopt.planning.groups.compatibility import compatible_in_line_buffers
+from lfopt.planning.groups.groups import Groups
+from lfopt.planning.line_buffers.streaming import BufferLayout, line_buffer_schedule
 from lfopt.planning.modes.mode import NEVER, ExecutionMode, Scheduled, SearchSpace, TrafficTerms, weight_uses
-from lfopt.planning.streaming import BufferLayout, line_buffer_schedule
 
 
 class _Held(NamedTuple):
@@ -59,7 +59,7 @@ class LineBuffered(ExecutionMode):
         return TrafficTerms(self.groups.once(mask))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """See `lfopt.planning.streaming`."""
+        """See `lfopt.planning.line_buffers.streaming`."""
         groups = self.groups
         layout, rings = (
             BufferLayout(groups.dataflow, groups.hardware),

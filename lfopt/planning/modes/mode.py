@@ -11,8 +11,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from lfopt.ir import NEVER, BufferUse, Cost, DramBytes, Node, Place
 from lfopt.ops import Dataflow, bits
-from lfopt.planning.groups import Groups
-from lfopt.planning.limit import Limit
+from lfopt.planning.groups.groups import Groups
+from lfopt.planning.steps.limit import Limit
 
 PlacesAndSteps = tuple[tuple[Place, ...], tuple[Node, ...]]  # places and steps
 # lower bound on the buffer of a group and of all that it is grown into; opaque to all but its mode

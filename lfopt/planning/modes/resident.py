@@ -10,7 +10,7 @@ from functools import cached_property, partial
 
 from lfopt.ir import BufferUse, Cost, DramBytes
 from lfopt.ops import bits
-from lfopt.planning.groups import Groups
+from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes.mode import (
     NEVER,
     ExecutionMode,

@@ -1,6 +1,6 @@
 """Mode `sliced`: a head makes slices of channels, others follow, a tail sums over the slices.
 
-See `lfopt.planning.sliced`.
+See `lfopt.planning.sliced.choices`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cached_property
 
 from lfopt.ir import BufferUse, Cost, DramBytes
 from lfopt.ops import bits
-from lfopt.planning.groups import Groups
+from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes.mode import (
     ExecutionMode,
     Scheduled,
@@ -20,9 +20,9 @@ from lfopt.planning.modes.mode import (
     place_use,
     slice_widenings,
 )
-from lfopt.planning.segments import Segment, Segments
-from lfopt.planning.sliced import Sliced, SlicedGroups
-from lfopt.planning.sliced_schedule import SlicedScheduler
+from lfopt.planning.sliced.choices import Sliced, SlicedGroups
+from lfopt.planning.sliced.schedule import SlicedScheduler
+from lfopt.planning.sliced.segments import Segment, Segments
 
 
 class BySlices(ExecutionMode):

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from lfopt.ir import BufferUse, Cost
 from lfopt.ops import bits
 from lfopt.ops.columns import column_count
-from lfopt.planning.groups import Groups
+from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes.line_buffers import LineBuffered
 from lfopt.planning.modes.mode import NEVER, Scheduled, SearchSpace, TrafficTerms, weight_uses
 from lfopt.planning.strips import MOST_STRIPS, StripGroups, StripPartition

@@ -1,4 +1,7 @@
-"""Mode `tiled`: an operator and its epilogue that exceed the buffer, cut up (`lfopt.planning.tiles`)."""
+"""Mode `tiled`: an operator and its epilogue that exceed the buffer, in tiles.
+
+See `lfopt.planning.tiling.tiles`.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,8 @@ from functools import cached_property
 
 from lfopt.ir import NEVER, Cost, DramBytes
 from lfopt.ops import ATTENTION, bits
-from lfopt.planning import tiles
-from lfopt.planning.epilogue import epilogue_candidates
-from lfopt.planning.groups import Groups
+from lfopt.planning.groups.epilogue import epilogue_candidates
+from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes.mode import (
     ExecutionMode,
     ModeOption,
@@ -21,6 +23,7 @@ from lfopt.planning.modes.mode import (
     is_single,
     slice_widenings,
 )
+from lfopt.planning.tiling import tiles
 
 
 class Tiled(ExecutionMode):
@@ -115,7 +118,7 @@ class Tiled(ExecutionMode):
         )
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """See `lfopt.planning.tiles.schedule`."""
+        """See `lfopt.planning.tiling.tiles.schedule`."""
         return self._schedule(mask, self.tile(mask, beta))
 
     def _schedule(self, mask: int, tile: tiles.Tile) -> Scheduled:

@@ -1,0 +1,1 @@
+"""Attention that exceeds the buffer, in blocks of heads, queries and keys."""

@@ -1,0 +1,1 @@
+"""Mode brr: bands of rows while weights stream past, their buffer, steps and bounds."""

@@ -1,0 +1,539 @@
+"""The cost of a fusion group: the fewest DRAM bytes of a scheme's modes, with buffer bytes, or why not.
+
+    valid iff it fits in some mode (each says what it needs), and the parameters of several operators fit the
+    store for them
+
+A single operator may always stand alone. An operator followed by elementwise operators (its epilogue) may run
+where one of its smallest steps fits. If they do not fit whole, they are tiled. A single operator of which no
+step fits has no steps: its price is what must move and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any
+
+from lfopt.ir import (
+    FREE,
+    BufferUse,
+    Constraints,
+    Copy,
+    Cost,
+    DoesNotFit,
+    DramBytes,
+    Graph,
+    Hardware,
+    InvalidConfig,
+)
+from lfopt.ops import ATTENTION, Call, Dataflow, bits
+from lfopt.ops.flight import attending, in_flight
+from lfopt.ops.parameter_data import TABLE_BYTES
+from lfopt.planning.bounds.bounds import Bounds
+from lfopt.planning.costs.rules import UNMET, Rules, may_share
+from lfopt.planning.groups.groups import Groups, is_table, may_fly
+from lfopt.planning.modes import (
+    ANYWHERE,
+    MODES,
+    NEVER,
+    SCHEMES,
+    Chained,
+    ExecutionMode,
+    Linked,
+    ModeOption,
+    SearchSpace,
+    Traffic,
+    TrafficTerms,
+)
+from lfopt.planning.modes.alone import Excluded
+from lfopt.planning.modes.mode import is_single
+from lfopt.planning.steps.limit import never
+from lfopt.rewrite.copies import without_copies
+
+KEPT = 1 << 16  # groups whose bounds are remembered
+MAX_RECOMPUTE = 2.0  # default: multiply-accumulates over those without copies and halos
+
+
+class GroupCosts:
+    """The `CostModel` of one dataflow on one chip, memoised.
+
+    Groups are masks of operators; connectivity and convexity are not checked.
+    """
+
+    def __init__(
+        self,
+        dataflow: Dataflow,
+        hardware: Hardware,
+        traffic: Traffic = Traffic.TILED,
+        *,
+        scheme: str = "lbdf",
+        epilogue: bool = True,
+        max_recompute: float = MAX_RECOMPUTE,
+        constraints: Constraints = FREE,
+        known: GroupCosts | None = None,
+        late: Callable[[], bool] = never,
+    ) -> None:
+        """`max_recompute`: MACs that a group may do over those of its operators; 1 without recomputation.
+
+        `constraints`: what groups must keep to; one that does not costs `UNMET` bytes more, or is not legal.
+        `known`: costs of the same dataflow on the same chip, but for its buffer and the scheme, with which
+        everything else is shared. `late`: whether the time for bounds that take long is over.
+
+        Raises InvalidConfig for an unknown scheme, one that traffic `paper` has no mode of, and for a mode
+        that the scheme has not.
+        """
+        if scheme not in SCHEMES:
+            raise InvalidConfig(f"scheme: found {scheme!r}; accepted: {', '.join(SCHEMES)}")
+        names = SCHEMES[scheme].modes
+        if hardware.l2_bytes and traffic is not Traffic.TILED:
+            raise InvalidConfig(
+                f"hardware.l2_bytes: found {hardware.l2_bytes} with traffic {traffic.value}; accepted: 0, or "
+                "traffic tiled"
+            )
+        if traffic is Traffic.PAPER and not all(MODES[name].in_paper for name in names):
+            accepted = " or ".join(
+                other for other, row in SCHEMES.items() if all(MODES[name].in_paper for name in row.modes)
+            )
+            raise InvalidConfig(
+                f"scheme {scheme!r} with traffic 'paper': found no such mode in the paper; accepted: scheme "
+                f"{accepted}, or another traffic"
+            )
+        self.dataflow = dataflow
+        self.hardware = hardware
+        self.traffic = traffic
+        self.scheme = scheme
+        self.epilogue = epilogue
+        self.late = late
+        self.max_recompute = max_recompute if SCHEMES[scheme].copies else 1.0
+        self.groups = Groups(dataflow, hardware) if known is None else known.groups
+        self._known: dict[str, ExecutionMode] = {} if known is None else known._known  # noqa: SLF001  (of the same class)
+        chains = ("chained",) if SCHEMES[scheme].chains else ()
+        anywhere = (name for name in ANYWHERE if not MODES[name].flown or ATTENTION in dataflow.specs)
+        self.modes = {name: self._mode(name) for name in (*names, *chains, *anywhere)}
+        self.constraints, self.rules = constraints, Rules.of(dataflow, constraints)
+        if traffic is Traffic.PAPER and hardware.weight_buffer_bytes:
+            raise InvalidConfig(
+                f"traffic 'paper' with hardware.weight_buffer_bytes {hardware.weight_buffer_bytes}: "
+                "accepted: 0, the paper has one buffer"
+            )
+        selectable = [name for name, mode in self.modes.items() if not mode.alone and name not in chains]
+        for operator, mode in constraints.mode.items():
+            if mode not in selectable:
+                raise InvalidConfig(
+                    f"mode.{operator}: found {mode!r} with scheme {scheme}; accepted: {', '.join(selectable)}"
+                )
+        self._whole = [self.modes[name] for name in names]
+        self._alone = [mode for mode in self.modes.values() if mode.alone]
+        self._anywhere = [mode for mode in self.modes.values() if not mode.whole and not mode.alone]
+        self._nothing = (None,) * len(names)  # bounds of the empty group
+        # per group: (bounds, DRAM bytes with every tensor once)
+        self._grown: dict[int, tuple[tuple[Any, ...], int]] = {}
+        self._prices: dict[int, Cost | None] = {}
+        self._unfused: dict[tuple[Copy, ...], GroupCosts] = {}
+        # ways of groups that are to run otherwise than with the fewest bytes
+        self._taken: dict[int, ModeOption] = {}
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        hardware: Hardware,
+        traffic: Traffic = Traffic.TILED,
+        *,
+        scheme: str = "lbdf",
+        epilogue: bool = True,
+        max_recompute: float = MAX_RECOMPUTE,
+        groups: Sequence[Sequence[str]] | None = None,
+        constraints: Constraints = FREE,
+        late: Callable[[], bool] = never,
+    ) -> GroupCosts:
+        """Costs of the groups of a network, as the scheme sees it.
+
+        `hardware`: as it is for the network, see `Hardware.of_network`. `groups`: a partition of its
+        operators, if there is one: nothing is in flight from one to another.
+        """
+        hardware = hardware.of_network(quantized=graph.quantized)
+        flow = Dataflow.of(graph)
+        owner = None if groups is None else {name: k for k, names in enumerate(groups) for name in names}
+        apart = constraints if constraints.alone or constraints.cut else None
+
+        def fits(flight: Call, hold: Callable[[Call, Hardware], bool]) -> bool:
+            return (apart is None or may_share(flight, apart)) and hold(flight, hardware)
+
+        if scheme in SCHEMES and SCHEMES[scheme].flights:
+            fly = partial(fits, hold=may_fly)
+            flow = in_flight(attending(flow, owner, fly), owner, fly)
+        elif _tables_fly(graph, hardware, traffic):
+            flow = in_flight(flow, owner, partial(fits, hold=is_table), running=False)
+        return cls(
+            flow,
+            hardware,
+            traffic,
+            scheme=scheme,
+            epilogue=epilogue,
+            max_recompute=max_recompute,
+            constraints=constraints,
+            late=late,
+        )
+
+    @property
+    def flies(self) -> bool:
+        """Whether operators may be in flight.
+
+        As the scheme says, or because the chip looks functions of one byte up in tables.
+        """
+        return SCHEMES[self.scheme].flights or _tables_fly(self.dataflow.graph, self.hardware, self.traffic)
+
+    def _mode(self, name: str) -> ExecutionMode:
+        if name not in self._known:
+            self._known[name] = MODES[name](
+                self.groups, SearchSpace(self.traffic, self.epilogue, self.max_recompute)
+            )
+        return self._known[name]
+
+    def unfused(self, copies: Sequence[Copy] = ()) -> GroupCosts:
+        """Costs of the network without these copies, on the same chip with nothing in flight.
+
+        What baselines are counted by.
+        """
+        if not copies and not self.flies:
+            return self
+        key = tuple(copies)
+        if key not in self._unfused:
+            graph = self.dataflow.graph
+            flow = Dataflow.of(without_copies(graph, copies) if copies else graph)
+            space = {"scheme": self.scheme, "epilogue": self.epilogue, "late": self.late}
+            self._unfused[key] = GroupCosts(flow, self.hardware, self.traffic, **space)
+        return self._unfused[key]
+
+    def at(self, buffer_bytes: int) -> GroupCosts:
+        """Costs on another buffer; all that does not depend on its size is shared."""
+        resized = self._like(self.scheme, replace(self.hardware, buffer_bytes=buffer_bytes))
+        resized._grown = self._grown  # noqa: SLF001
+        return resized
+
+    @property
+    def simpler(self) -> GroupCosts | None:
+        """Costs with fewer modes, None if there are none; a group moves no more here than there."""
+        simpler = SCHEMES[self.scheme].simpler
+        if simpler is None or not {*self.rules.modes.values()} <= {*SCHEMES[simpler].modes, *ANYWHERE}:
+            return None
+        return self._like(simpler, self.hardware)
+
+    def _like(self, scheme: str, hardware: Hardware) -> GroupCosts:
+        space = {
+            "scheme": scheme,
+            "epilogue": self.epilogue,
+            "max_recompute": self.max_recompute,
+            "constraints": self.constraints,
+            "late": self.late,
+        }
+        return GroupCosts(self.dataflow, hardware, self.traffic, known=self, **space)
+
+    # -- whole groups ----------------------------------------------------------------------------------------
+
+    def evaluate(self, mask: int) -> Cost | DoesNotFit:
+        """Cost of the group in the mode that moves the fewest bytes, or why it may not run.
+
+        Of modes with equal bytes, the first of `MODES`.
+        """
+        return self.price(mask) or self.does_not_fit(mask)
+
+    def price(self, mask: int) -> Cost | None:
+        """As `evaluate`, without reasons."""
+        if mask not in self._prices:
+            self._prices[mask] = self._kept_to(mask) if mask & self.rules.touched else self._price(mask)
+        return self._prices[mask]
+
+    def executable(self, groups: Sequence[int]) -> bool:
+        """Whether all of these groups have steps."""
+        return not self.without_steps(groups)
+
+    def without_steps(self, groups: Sequence[int]) -> int:
+        """How many of these groups have no steps: nothing of them fits the buffer, or they are opaque."""
+        return sum(price is None or not price.executable for price in map(self.price, groups))
+
+    def at_least(self, mask: int) -> int:
+        """0: a price is worked out at once, without a bound before."""
+        return 0
+
+    def breaks(self, mask: int) -> bool:
+        """Whether a legal group breaks a constraint; its price has `UNMET` bytes more than it moves."""
+        price = self.price(mask) if mask & self.rules.touched else None
+        return price is not None and price.dram_bytes >= UNMET
+
+    def _kept_to(self, mask: int) -> Cost | None:
+        """The price of a group that constraints are about."""
+        rules = self.rules
+        if rules.forbid(mask):
+            return None
+        wanted = rules.mode(mask)
+        cost = (
+            self._price(mask)
+            if wanted is None
+            else self.modes[wanted].price(mask, self.hardware.buffer_bytes, self.groups.once(mask).total)
+        )
+        if wanted is not None and not self.groups.parameters_fit(mask):
+            cost = None
+        if wanted is not None and self.modes[wanted] in self._whole and not self.passes_rows(mask):
+            cost = None
+        broken = cost is None or rules.parts(mask) or rules.contradict(mask)
+        cost = cost or self._price(mask)
+        return cost if cost is None or not broken else cost._replace(dram_bytes=cost.dram_bytes + UNMET)
+
+    def learn(self, chain: Linked) -> None:
+        """Price this group as a chain, if that moves fewer bytes."""
+        mode, key = self.modes["chained"], (chain.mask, self.hardware.buffer_bytes)
+        assert isinstance(mode, Chained)
+        mode.known[key] = chain
+        cost, other = mode.price(*key, 0), self.price(chain.mask)
+        if cost is not None and (other is None or cost.dram_bytes < other.dram_bytes):
+            self._prices[chain.mask] = cost
+
+    def options(self, mask: int, *, whole: bool | None = None) -> Iterator[ModeOption]:
+        """The ways in which a group may run: none moves fewer bytes than `price` says.
+
+        `whole`: in modes that are so; None: in every mode.
+        """
+        beta, once, chosen = self.hardware.buffer_bytes, self.groups.once(mask).total, self.chosen(mask)
+        if chosen is None:
+            return
+        wanted = self.rules.mode(mask) if mask & self.rules.touched else None
+        row_by_row = self._whole if self.passes_rows(mask) else []
+        everywhere = row_by_row if mask & self.excluded else [*row_by_row, *self._anywhere]
+        modes = [chosen] if chosen.alone or wanted is not None else everywhere
+        cost = self.price(mask)
+        executable = cost is not None and cost.executable
+        for mode in modes if chosen in modes else [chosen, *modes]:
+            if whole is None or mode.whole == whole:
+                for option in mode.options(mask, beta, once):
+                    if option.cost.executable or not executable:
+                        yield option
+
+    def take(self, mask: int, option: ModeOption | None) -> None:
+        """Let a group run in one of its ways; None: in that of the fewest bytes."""
+        if option is None:
+            self._taken.pop(mask, None)
+            self._prices.pop(mask, None)
+        else:
+            self._taken[mask], self._prices[mask] = option, option.cost
+
+    def taken(self, mask: int) -> ModeOption | None:
+        """The way that was taken, if one was."""
+        return self._taken.get(mask)
+
+    def dram_bytes(self, groups: Sequence[int]) -> int:
+        """DRAM bytes of groups that may run, all together."""
+        total = 0
+        for group in groups:
+            price = self.price(group)
+            assert price is not None, "groups of a scheme are legal"
+            total += price.dram_bytes
+        return total
+
+    def proven_bytes(self, least: int, copies: Sequence[Copy] = ()) -> int:
+        """Lower bound on the bytes of any plan of this space.
+
+        `least`: the same for groups of the network with these copies, one at a time. Where maps may stay
+        between groups, that proves nothing of plans, and the bound with recomputation is taken if it is less.
+        """
+        return (
+            min(least, self.unfused(copies).bounds.recomputing_bytes)
+            if SCHEMES[self.scheme].chains
+            else least
+        )
+
+    def _price(self, mask: int) -> Cost | None:
+        groups, beta = self.groups, self.hardware.buffer_bytes
+        if not groups.parameters_fit(mask):
+            return None
+        bounds, once = self._grown.get(mask) or (self._nothing, sum(groups.once_by_class(mask)))
+        if is_single(mask):
+            for mode in self._alone:
+                if (cost := mode.price(mask, beta, once)) is not None:
+                    return cost
+        best: Cost | None = None
+        row_by_row = zip(self._whole, bounds, strict=True) if self.passes_rows(mask) else ()
+        for mode, bound in row_by_row:
+            cost = mode.price(mask, beta, once, bound)
+            if cost is not None and (best is None or cost.dram_bytes < best.dram_bytes):
+                best = cost
+                if cost.dram_bytes <= once:  # no mode moves less
+                    return best
+        if mask & self.excluded:
+            return best
+        for mode in self._anywhere:
+            cost = mode.price(mask, beta, once)
+            if cost is not None and (
+                best is None or (cost.executable, -cost.dram_bytes) > (best.executable, -best.dram_bytes)
+            ):
+                best = cost
+        return best
+
+    def chosen(self, mask: int) -> ExecutionMode | None:
+        """The mode that `evaluate` chose; None where the group may not run."""
+        cost = self.price(mask)
+        return None if cost is None else self.modes[cost.mode]
+
+    def terms(self, mask: int) -> TrafficTerms:
+        """How the group runs in the mode that `evaluate` chose.
+
+        Where it may not run: DRAM bytes with every tensor once.
+        """
+        if mask in self._taken:
+            return self._taken[mask].terms
+        mode = self.chosen(mask)
+        return (
+            TrafficTerms(self.groups.once(mask))
+            if mode is None
+            else mode.terms(mask, self.hardware.buffer_bytes)
+        )
+
+    def dram(self, mask: int) -> DramBytes:
+        """DRAM bytes of a group by class. See `terms`."""
+        return self.terms(mask).dram
+
+    def does_not_fit(self, mask: int) -> DoesNotFit:
+        """The breakdown of what a group needs, in the mode of the scheme that needs the least buffer."""
+        beta, groups = self.hardware.buffer_bytes, self.groups
+        if not groups.parameters_fit(mask):
+            names = groups.dataflow.operators
+            needed, store = groups.parameter_bytes(mask), self.hardware.parameter_store_bytes
+            parameters = groups.parameters
+            if needed <= store:  # then its tables are too many
+                needed, store = (
+                    TABLE_BYTES * count for count in (groups.tables_of(mask), self.hardware.parameter_tables)
+                )
+                parameters = [TABLE_BYTES * count for count in groups.tables]
+            loaded = tuple(
+                BufferUse(names[i].name, "parameters", 0, 0, parameters[i])
+                for i in bits(mask)
+                if parameters[i]
+            )
+            return DoesNotFit(mask, needed, store, loaded, "parameter store")
+        name, needed = self.least_need(mask)
+        if needed == NEVER and (weights := self.least_weights(mask)) is not None:
+            name, needed = weights
+            return DoesNotFit(
+                mask,
+                needed,
+                self.hardware.weight_buffer_bytes,
+                tuple(self.modes[name].uses(mask, beta)),
+                "weight buffer",
+            )
+        return DoesNotFit(
+            mask, needed, beta, () if needed == NEVER else tuple(self.modes[name].uses(mask, beta))
+        )
+
+    def passes_rows(self, mask: int) -> bool:
+        """Whether the maps of a group can pass row by row, as they do in all modes but tiles."""
+        return not mask & self.dataflow.too_tall
+
+    def least_weights(self, mask: int) -> tuple[str, int] | None:
+        """(mode, bytes of weights) of the mode whose weights exceed the weight buffer least.
+
+        None where the weight buffer is not what the group lacks.
+        """
+        room = self.hardware.weight_buffer_bytes
+        takes = [(self.modes[name].weights(mask), name) for name in SCHEMES[self.scheme].modes if room]
+        needed, name = min((take for take in takes if room <= take[0] < NEVER), default=(NEVER, ""))
+        return None if needed == NEVER else (name, needed)
+
+    def least_need(self, mask: int) -> tuple[str, int]:
+        """(mode of the scheme that needs the least buffer, F_beta in bytes); NEVER if no buffer is enough."""
+        modes = SCHEMES[self.scheme].modes
+        if not self.passes_rows(mask):
+            return modes[0], NEVER
+        needs = [(self.modes[name].need(mask), name) for name in modes]
+        needed, name = min(needs, key=lambda item: item[0])
+        return name, needed
+
+    def legal_anywhere(self, mask: int) -> bool:
+        """Whether the group may run however little of it fits: a single operator, or an epilogue group."""
+        if is_single(mask):
+            return True
+        return (
+            any(mode.anywhere(mask) for mode in self._anywhere)
+            and self.groups.parameters_fit(mask)
+            and not self.rules.forbid(mask)
+            and self.price(mask) is not None
+        )
+
+    @cached_property
+    def excluded(self) -> int:
+        """Operators that traffic `paper` leaves out."""
+        left_out = self.modes["excluded"]
+        assert isinstance(left_out, Excluded)
+        return left_out.operators(self.hardware.buffer_bytes)
+
+    # -- what a search grows groups with ---------------------------------------------------------------------
+
+    def grow(self, mask: int, floor: Any, dram: int, op: int) -> tuple[Any, int]:
+        """Add an operator whose index is above all others in the group.
+
+        `floor` bounds the buffer from below, for the group and for every group that it is grown into: a bound
+        for each mode of the scheme; that of the empty group is not read. `dram` is F_D with every tensor
+        once. Both are returned for the larger group.
+        """
+        before = floor if mask else self._nothing
+        larger = mask | 1 << op
+        floors = tuple([mode.grow(mask, bound, op) for mode, bound in zip(self._whole, before, strict=True)])
+        if larger & self.excluded:  # an excluded operator stands alone, and moves nothing that is counted
+            return floors, 0 if self.excluded >> op & 1 else self.groups.grow(mask, dram, op)
+        dram = self.groups.grow(mask, dram, op)
+        if len(self._grown) >= KEPT:
+            self._grown.clear()
+        self._grown[larger] = floors, dram
+        return floors, dram
+
+    def may_grow(self, mask: int, floor: Any) -> bool:
+        """Whether this group, or one that it is grown into, may be legal by lower bounds on the buffer."""
+        if not self.groups.parameters_fit(mask) or (mask & self.rules.touched and self.rules.forbid(mask)):
+            return False
+        beta = self.hardware.buffer_bytes
+        for mode, bound in zip(self._whole, floor, strict=True):
+            if mode.may_fit(mask, bound, beta):
+                return True
+        return any(mode.may_fit(mask, None, beta) for mode in self._anywhere)
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """Bounds on whole schemes."""
+        counted = self.dataflow.everything & ~self.excluded
+        return Bounds(
+            self.groups,
+            self._whole,
+            self._anywhere,
+            self.hardware.buffer_bytes,
+            counted,
+            epilogue=self.epilogue,
+            flights=self.flies,
+            late=self.late,
+        )
+
+    @property
+    def least_bytes(self) -> int:
+        """Lower bound on the DRAM bytes of any scheme. See `Bounds`."""
+        return self.bounds.least_bytes
+
+    @property
+    def compatible(self) -> tuple[int, ...]:
+        """Per operator: operators that may share a legal group with it, itself included. See `Bounds`."""
+        return self._compatible
+
+    @cached_property
+    def _compatible(self) -> tuple[int, ...]:
+        return self.rules.compatible(self.bounds.compatible)
+
+    def rest_bytes(self, executed: int, before: int, group: int) -> int:
+        """See `Bounds`."""
+        return self.bounds.rest_bytes(executed, before, group)
+
+
+def _tables_fly(graph: Graph, hardware: Hardware, traffic: Traffic) -> bool:
+    """Whether functions of one byte follow in flight in every scheme.
+
+    So in quantised networks, on chips with a store for tables, unless traffic is `paper`.
+    """
+    return bool(hardware.parameter_store_bytes) and graph.quantized and traffic is not Traffic.PAPER

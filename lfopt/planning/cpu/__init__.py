@@ -1,0 +1,1 @@
+"""Schedules for CPUs: what each thread runs, in which rings, and where threads wait."""

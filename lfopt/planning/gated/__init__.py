@@ -1,0 +1,1 @@
+"""Mode gated: a block around a barrier in two phases, its buffer, bytes and steps."""

@@ -1,0 +1,1 @@
+"""Line buffers: which rows of each map are on chip while the rows of a group pass through rings."""

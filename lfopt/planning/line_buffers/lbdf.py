@@ -1,0 +1,320 @@
+"""Ring sizes of a group that runs in line-buffer depth-first order (LBDF).
+
+The schedule is demand-driven: the sinks' rows are produced in order, and before an operator computes a row,
+the rows that it needs are made, input by input, recursively. `rows(t)` is the largest number of rows of map t
+alive at once.
+
+Simulating every group row by row would be slow, and is not needed. Let s be whatever makes map t (an
+operator, or the load of an external input), and m the immediate post-dominator of s in the group: every path
+from s to a sink goes through m. While m computes one row after the other, what happens between s and m
+depends on nothing else. So rows(t) is a function of the operators between s and m (the *region*), and of how
+many rows m computes; regions recur in thousands of groups, and repeated blocks of a network have equal
+regions. Each distinct one is simulated once.
+
+A group may also run in bands of several rows: a band of a sink comes next, and an operator makes all rows
+that it is asked for in one step, once all that they need is there. All rows of a step are alive at once.
+Few groups are asked about bands, and bands are few: those are simulated whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from lfopt.ops import Dataflow, RowReads, bits
+from lfopt.planning.line_buffers.lines import Lines
+
+ROOT = -1  # virtual post-dominator of all sinks
+KEPT = 1 << 14  # regions that are remembered, of all networks
+
+
+@dataclass(eq=False)
+class LineBuffers:
+    """Ring sizes of groups of one dataflow, memoised over regions."""
+
+    dataflow: Dataflow
+    lines: Lines
+    _by_region: dict[tuple[int, int, int, int], tuple[int, ...]] = field(default_factory=dict)
+    # (map, reader) -> its reads of that map
+    _between: dict[tuple[int, int], tuple[RowReads, ...]] = field(default_factory=dict)
+    # (group, rows of a band, more than one) -> rings
+    _by_bands: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for i, operands in enumerate(self.lines.operands):
+            for operand in operands:
+                key = (operand.map, i)
+                self._between[key] = (*self._between.get(key, ()), operand.reads)
+
+    def ring_rows(self, mask: int, band_rows: int = 1) -> dict[int, int]:
+        """Rows of the ring of every map that the group touches, by map index.
+
+        Source: the demand-driven schedule described above; Shi et al. 2021 (JETCAS 11(4)) introduce
+        line-buffer depth-first processing.
+        """
+        if band_rows > 1:
+            if (mask, band_rows) not in self._by_bands:
+                *_, self._by_bands[mask, band_rows] = self._in_bands(mask, band_rows)
+            return self._by_bands[mask, band_rows]
+        flow, lines = self.dataflow, self.lines
+        members = list(bits(mask))
+        chain: dict[int, int] = {ROOT: ROOT}  # immediate post-dominator
+        depth = {ROOT: 0}
+        region = {ROOT: 0}  # operators after it, up to and including its post-dominator
+        computed: dict[int, int] = {}  # rows that each operator computes
+        rings: dict[int, int] = {}
+        sinks = 0
+        for i in reversed(members):
+            readers = flow.succs[i] & mask
+            sink = False
+            rows = 0
+            for m in flow.results[i]:
+                if flow.is_output[m] or flow.readers[m] & ~mask:
+                    sink = True
+                for c in bits(flow.readers[m] & mask):
+                    rows = max(rows, self._demand(m, c, computed[c]))
+            computed[i] = lines.iterations[i] if sink else rows
+            sinks |= sink << i
+            meet = ROOT if sink else self._meet(readers, chain, depth)
+            chain[i], depth[i] = meet, depth[meet] + 1
+            region[i] = between = self._region(readers, meet, chain, region)
+            if readers and not sink and readers & (readers - 1) == 0 and len(flow.results[i]) == 1:
+                rings[flow.results[i][0]] = self._single(
+                    flow.results[i][0], readers.bit_length() - 1, computed
+                )
+                continue
+            sizes = self._simulated(i, flow.results[i], between, meet, sinks, computed)
+            rings.update(zip(flow.results[i], sizes, strict=True))
+        for i in members:
+            for operand in flow.operands[i]:
+                m = operand.map
+                if m in rings:
+                    continue
+                readers = flow.readers[m] & mask
+                if readers & (readers - 1) == 0:
+                    rings[m] = max(1, self._single(m, i, computed))
+                    continue
+                meet = self._meet(readers, chain, depth)
+                between = self._region(readers, meet, chain, region)
+                rings[m] = max(1, self._simulated(~m, (m,), between, meet, sinks, computed)[0])
+        return rings
+
+    def ring_rows_within(self, mask: int, band_rows: int, fit: Callable[[dict[int, int]], bool]) -> bool:
+        """Whether the rings of a group in bands of several rows fit.
+
+        `fit`: a rule that rings meet no longer once they have grown too large.
+        """
+        known = self._by_bands.get((mask, band_rows))
+        return all(map(fit, self._in_bands(mask, band_rows) if known is None else (known,)))
+
+    def _in_bands(self, mask: int, band_rows: int) -> Iterator[dict[int, int]]:
+        """After each band of several rows, the rings so far, in rows by map.
+
+        Rows of external maps come one after the other, also within a load.
+        """
+        flow, lines = self.dataflow, self.lines
+        members = list(bits(mask))
+        results = {m: i for i in members for m in flow.results[i]}
+        demands = {
+            i: [
+                (results.get(o.map, ~o.map), lines.reads(flow, i, k, results))
+                for k, o in enumerate(flow.operands[i])
+            ]
+            for i in members
+        }
+        rows_done = dict.fromkeys(
+            (*members, *(source for wanted in demands.values() for source, _ in wanted)), 0
+        )
+        rings = dict.fromkeys(results, 0) | {~source: 1 for source in rows_done if source < 0}
+        watched = {
+            m: [(i, reads) for i in bits(flow.readers[m] & mask) for reads in self._between[m, i]]
+            for m in rings
+        }
+
+        def hold(m: int, first: int, stop: int) -> None:
+            oldest = min((reads.keep[rows_done[reader]] for reader, reads in watched[m]), default=first)
+            rings[m] = max(rings[m], stop - min(oldest, first))
+
+        def produce(sink: int, rows: int) -> None:
+            waiting = [(sink, rows)]
+            while waiting:
+                i, goal = waiting[-1]
+                if i >= 0 and lines.running >> i & 1:
+                    goal = min(goal, rows_done[i] + band_rows)  # it need not have all at once
+                for source, reads in demands[i]:
+                    need = reads.need[goal - 1]
+                    if rows_done[source] >= need:
+                        continue
+                    if source >= 0:
+                        waiting.append((source, need))
+                        break
+                    hold(~source, need - 1, need)
+                    rows_done[source] = need
+                else:
+                    for m in flow.results[i]:
+                        if rows_done[i] < (stop := min(goal, flow.maps[m].rows)):
+                            hold(m, rows_done[i], stop)
+                    rows_done[i] = goal
+                    if goal == waiting[-1][1]:
+                        waiting.pop()
+
+        leaving = flow.sinks(mask)
+        sinks = [i for i in members if leaving >> i & 1]
+        yield rings
+        while unfinished := [
+            (min(rows_done[i] + band_rows, lines.iterations[i]), i)
+            for i in sinks
+            if rows_done[i] < lines.iterations[i]
+        ]:
+            rows, sink = min(unfinished, key=lambda band: (band[0] / lines.iterations[band[1]], band[1]))
+            produce(sink, rows)
+            yield rings
+
+    def _demand(self, m: int, reader: int, computed: int) -> int:
+        """Rows of the map that must exist for the reader's first `computed` rows."""
+        return (
+            max((reads.need[computed - 1] for reads in self._between[m, reader]), default=0)
+            if computed
+            else 0
+        )
+
+    def _single(self, m: int, reader: int, computed: dict[int, int]) -> int:
+        """Ring of a map with one reader in the group, which alone drives it."""
+        reads = self._between[m, reader]
+        if len(reads) == 1:
+            return reads[0].widest[computed[reader]]
+        return self._simulated(~m, (m,), 1 << reader, reader, 0, computed)[0]
+
+    @staticmethod
+    def _meet(readers: int, chain: dict[int, int], depth: dict[int, int]) -> int:
+        """Lowest common ancestor of the readers in the post-dominator tree; ROOT if there are none."""
+        if not readers:
+            return ROOT
+        remaining = iter(bits(readers))
+        meet = next(remaining)
+        for other in remaining:
+            while meet != other:
+                if depth[meet] >= depth[other]:
+                    meet = chain[meet]
+                else:
+                    other = chain[other]
+        return meet
+
+    @staticmethod
+    def _region(readers: int, meet: int, chain: dict[int, int], region: dict[int, int]) -> int:
+        """Operators after a node, up to and including `meet`."""
+        operators = 0 if meet == ROOT else 1 << meet
+        for reader in bits(readers):
+            while reader != meet:
+                operators |= 1 << reader | region[reader]
+                reader = chain[reader]
+        return operators
+
+    def _simulated(
+        self,
+        source: int,
+        maps: tuple[int, ...],
+        between: int,
+        meet: int,
+        sinks: int,
+        computed: dict[int, int],
+    ) -> tuple[int, ...]:
+        """Rings of the maps that one source makes.
+
+        `source` is an operator, or ~m for the load of external map m.
+        """
+        stop = computed[meet] if meet != ROOT else 0
+        scope = between | (1 << source if source >= 0 else 0)
+        sinks = sinks & scope if meet == ROOT else 0
+        key = (source, between, sinks, stop)
+        if key not in self._by_region:
+            self._by_region[key] = _simulate(self._shape(source, maps, between, meet, sinks, stop))
+        return self._by_region[key]
+
+    def _shape(
+        self, source: int, maps: tuple[int, ...], between: int, meet: int, sinks: int, stop: int
+    ) -> _Region:
+        """The region with operators renumbered, so that equal regions of repeated blocks compare equal."""
+        flow, lines = self.dataflow, self.lines
+        local = {i: k for k, i in enumerate(bits(between), start=1)}
+        origin: dict[int, int] = dict.fromkeys(maps, 0)
+        for i, k in local.items():
+            origin.update(dict.fromkeys(flow.results[i], k))
+        demands = tuple(
+            tuple((origin[o.map], o.reads) for o in lines.operands[i] if o.map in origin) for i in local
+        )
+        heights = (
+            lines.iterations[source] if source >= 0 else flow.maps[maps[0]].rows,
+            *(lines.iterations[i] for i in local),
+        )
+        watched = tuple(
+            (
+                flow.maps[m].rows,
+                tuple(
+                    (local[i], reads)
+                    for i in bits(flow.readers[m] & between)
+                    for reads in self._between[m, i]
+                ),
+            )
+            for m in maps
+        )
+        if meet != ROOT:
+            return _Region(demands, heights, watched, ((local[meet], stop),))
+        return _Region(
+            demands, heights, watched, tuple((local.get(i, 0), lines.iterations[i]) for i in bits(sinks))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    """The operators between a source (node 0) and the nodes that drive it.
+
+    Drivers are one post-dominator, or sinks in topological order.
+    """
+
+    # per node from 1 on: (node read, reads), in input order
+    demands: tuple[tuple[tuple[int, RowReads], ...], ...]
+    heights: tuple[int, ...]
+    # per map of the source: (rows, its readers)
+    watched: tuple[tuple[int, tuple[tuple[int, RowReads], ...]], ...]
+    drivers: tuple[tuple[int, int], ...]  # (node, rows to produce)
+
+
+@lru_cache(maxsize=KEPT)
+def _simulate(region: _Region) -> tuple[int, ...]:
+    """Run the demand-driven schedule and watch the rings of the source."""
+    rows_done = [0] * len(region.heights)
+    rings = [0] * len(region.watched)
+    demands = ((), *region.demands)
+
+    def produce(target: int, rows: int) -> None:
+        stack = [(target, rows)]
+        while stack:
+            node, goal = stack[-1]
+            row = rows_done[node]
+            if row >= goal:
+                stack.pop()
+                continue
+            for origin, reads in demands[node]:
+                if rows_done[origin] < reads.need[row]:
+                    stack.append((origin, reads.need[row]))
+                    break
+            else:
+                if node == 0:
+                    for k, (height, readers) in enumerate(region.watched):
+                        if row < height:
+                            oldest = min(
+                                (reads.keep[rows_done[reader]] for reader, reads in readers), default=height
+                            )
+                            rings[k] = max(rings[k], row - min(oldest, row) + 1)
+                rows_done[node] = row + 1
+
+    if len(region.drivers) == 1:
+        produce(*region.drivers[0])
+        return tuple(rings)
+    waiting = [[node, goal] for node, goal in region.drivers]
+    while waiting := [w for w in waiting if rows_done[w[0]] < w[1]]:
+        node, _ = min(waiting, key=lambda w: ((rows_done[w[0]] + 1) / w[1], w[0]))
+        produce(node, rows_done[node] + 1)
+    return tuple(rings)

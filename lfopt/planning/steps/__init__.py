@@ -1,0 +1,1 @@
+"""Places and steps that every mode makes: addresses, loops, limits, the multiply-accumulates executed."""
