@@ -15,9 +15,9 @@ from lfopt.ops import bits
 from lfopt.planning import NEVER, GroupCosts, Limit
 from lfopt.planning.costs.alike import Prices
 from lfopt.planning.costs.rules import UNMET
-from lfopt.planning.line_buffers.streaming import BufferLayout
 from lfopt.planning.modes import ModeOption, PlacesAndSteps
 from lfopt.planning.plans.outlines import with_parameters
+from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.steps.limit import Unwritten
 from simulator.model.meter import Meter
 

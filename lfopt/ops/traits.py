@@ -45,7 +45,7 @@ class Tiling(Enum):
     FOLD = "fold"  # as split; rows that it folds may also come in bands, with partial results kept in between
     # operand 1 (weights, or the second matrix) meets operand 0 in blocks; one of them is re-read
     CONTRACT = "contract"
-    ATTEND = "attend"  # heads, bands of queries and blocks of keys (see `lfopt.planning.attention.attention`)
+    ATTEND = "attend"  # heads, bands of queries and blocks of keys (see `lfopt.planning.attention.tiling`)
     WHOLE = "whole"  # nothing is known: counted once, never executed piecewise
 
 

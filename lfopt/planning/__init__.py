@@ -1,6 +1,6 @@
 """From a fusion scheme to a plan: buffer and DRAM bytes of every group, baselines."""
 
-from lfopt.planning.chains.chains import link, relink
+from lfopt.planning.chains.linking import link, relink
 from lfopt.planning.costs.baselines import epilogue_fused_bytes, epilogue_groups, layer_by_layer_bytes
 from lfopt.planning.costs.group_costs import GroupCosts, Traffic
 from lfopt.planning.modes import MODES, NEVER, SCHEMES

@@ -22,8 +22,8 @@ from lfopt.ir import Box, BufferUse, Hardware, Loop, Node, Place, Span, Store, T
 from lfopt.ops import Dataflow, Family, Tiling, bits
 from lfopt.ops.footprint import footprint
 from lfopt.planning.groups.compatibility import parts
-from lfopt.planning.line_buffers.streaming import BufferLayout
 from lfopt.planning.steps.addresses import Life, allocate, peak_bytes
+from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.steps.limit import Limit
 
 SLOTS = 2  # blocks in the place that weights pass through

@@ -29,13 +29,9 @@ from lfopt.ops import OPAQUE, RowReads, bits
 from lfopt.ops.columns import column_count, column_reads
 from lfopt.planning.bands.banding import Ints
 from lfopt.planning.groups.groups import Groups
-from lfopt.planning.line_buffers.streaming import (
-    LONGEST_PERIOD,
-    AllocationRequest,
-    BufferLayout,
-    StreamedGroup,
-    Walk,
-)
+from lfopt.planning.line_buffers.streamed_group import StreamedGroup
+from lfopt.planning.line_buffers.walk import LONGEST_PERIOD, Walk
+from lfopt.planning.steps.layout import AllocationRequest, BufferLayout
 from lfopt.planning.steps.limit import Limit
 
 MOST_STRIPS = 64  # in a group

@@ -255,6 +255,7 @@ def test_of_all_ways_the_one_that_moves_the_fewest_bytes_is_taken() -> None:
     """
     for block in [*cases(range(8)), remaking(2, CHIP)]:
         sizes, choices, beta = block.sizes, block.choices, block.costs.hardware.buffer_bytes
+        traffic = choices.traffic
         best: list[tuple[int, int]] = []
         for option, width, kept in product(choices.options, sizes.widths, range(sizes.channels + 1)):
             step = width if choices._rounded else sizes.hardware.channel_align
@@ -267,9 +268,12 @@ def test_of_all_ways_the_one_that_moves_the_fewest_bytes_is_taken() -> None:
                 continue
             wide = min(width, max(kept, sizes.channels - kept))
             fits = any(sizes.buffer_bytes(option, wide, kept, (rows, 1)) < beta for rows in (1, sizes.height))
-            if fits and sizes.macs_again(option, kept) <= choices.spare_macs:
+            if fits and traffic.macs_again(option, kept) <= choices.spare_macs:
                 best.append(
-                    (sizes.dram(option, wide, kept, sizes.widths[0]).total, sizes.macs_again(option, kept))
+                    (
+                        traffic.dram(option, wide, kept, sizes.widths[0]).total,
+                        traffic.macs_again(option, kept),
+                    )
                 )
         choice = choices.cheapest(beta)
         assert choice is not None

@@ -163,11 +163,11 @@ def moves_on(grids: TargetGrids) -> bool:
 def test_blocks_that_only_move_on_are_like_blocks_made_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
     for drawn in long_operators():
-        monkeypatch.setattr("lfopt.planning.tiling.grids.FEW", 8)
+        monkeypatch.setattr("lfopt.planning.tiling.grid_targets.FEW", 8)
         known = list(islice(Grids(drawn.region(PLAIN)).every(), 60))
         numbers = [k for k, grids in enumerate(known) if moves_on(grids)]
         assert numbers, drawn.case
-        monkeypatch.setattr("lfopt.planning.tiling.grids.FEW", 1 << 30)
+        monkeypatch.setattr("lfopt.planning.tiling.grid_targets.FEW", 1 << 30)
         looked_at = list(islice(Grids(drawn.region(PLAIN)).every(), 60))
         for k in rng.permutation(numbers)[:5].tolist():
             assert not moves_on(looked_at[k])

@@ -12,7 +12,8 @@ from lfopt.ir import Compute, Node, unfold
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts
 from lfopt.planning.cpu.partitioning import WorkPartition, cut
-from lfopt.planning.line_buffers.streaming import BufferLayout, line_buffer_schedule, row_span
+from lfopt.planning.line_buffers.walk import line_buffer_schedule
+from lfopt.planning.steps.layout import BufferLayout, row_span
 from tests.random_plans import random_scheme
 from tests.strategies import random_graph, random_hardware
 

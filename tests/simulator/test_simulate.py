@@ -50,8 +50,9 @@ from lfopt.ops import Dataflow
 from lfopt.ops.footprint import footprints
 from lfopt.ops.part import is_empty
 from lfopt.planning import SCHEMES, GroupCosts, Traffic, plan_groups, totals_of
-from lfopt.planning.line_buffers.streaming import BufferLayout, line_buffer_schedule
+from lfopt.planning.line_buffers.walk import line_buffer_schedule
 from lfopt.planning.resident import Resident
+from lfopt.planning.steps.layout import BufferLayout
 from lfopt.rewrite import simplify
 from search.exact import solve
 from simulator.model.engines import COMMAND_CYCLES, transfer_cycles

@@ -10,114 +10,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Literal, NamedTuple, TypeVar, cast, overload
+from typing import TypeVar, cast, overload
 
 from lfopt.ir import Box, Hardware, Span, cut, whole
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import OPAQUE, Dataflow, Family, RowReads, Tiling, bits
 from lfopt.ops.footprint import footprint, footprints
-from lfopt.planning.line_buffers.streaming import BufferLayout
+from lfopt.planning.bands.channel_spans import ChannelSpans
+from lfopt.planning.bands.slicing import STARTS, Slicing, SlicingFacts, Start, Streamed
+from lfopt.planning.steps.layout import BufferLayout
 
 T = TypeVar("T")
-Start = Literal["sliced", "full"]  # maps that the first contractions of a group make
-STARTS: tuple[Start, ...] = ("sliced", "full")
 KEPT = 1 << 14  # drafts of groups that are remembered
-
-
-class Streamed(NamedTuple):
-    """A constant that can pass block by block."""
-
-    input: int  # index among the operator's inputs
-    name: str
-    late: bool  # read when sums are finished: a bias
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelSpans(Sequence[Span]):
-    """Spans of some width that cover so many channels, the last one perhaps narrower. None is made ahead.
-
-    >>> list(ChannelSpans(10, 4)), ChannelSpans(1 << 31, 1)[-1]
-    ([(0, 4), (4, 8), (8, 10)], (2147483647, 2147483648))
-    """
-
-    channels: int  # 1 or more
-    width: int
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(range(0, self.channels, self.width))
-
-    @overload
-    def __getitem__(self, index: int) -> Span: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Span]: ...
-
-    def __getitem__(self, index: int | slice) -> Span | list[Span]:
-        """One of them, or several."""
-        if isinstance(index, slice):
-            return [self._span(low) for low in range(0, self.channels, self.width)[index]]
-        return self._span(range(0, self.channels, self.width)[index])
-
-    def _span(self, low: int) -> Span:
-        """The span that begins at a channel."""
-        return low, min(low + self.width, self.channels)
-
-    def by_width(self) -> list[tuple[Span, int]]:
-        """One span of each width, and how many there are of it.
-
-        >>> ChannelSpans(10, 4).by_width(), ChannelSpans(8, 4).by_width()
-        ([((0, 4), 2), ((8, 10), 1)], [((0, 4), 2)])
-        """
-        full, rest = divmod(self.channels, self.width)
-        of_full = [(self[0], full)] if full else []
-        return [*of_full, (self[-1], 1)] if rest else of_full
-
-
-@dataclass(frozen=True, slots=True)
-class SlicingFacts:
-    """Facts about an operator that hold in any group."""
-
-    never: bool  # it cannot run in bands
-    contracts: bool  # it sums over input channels, with constant weights: from a full map it can make slices
-    sums: bool  # it can also take its input channels slice by slice
-    streamed: tuple[Streamed, ...]  # its constants, if they fall into blocks of output channels
-    held: tuple[str, ...]  # its constants, if not
-    computes: bool  # whether it computes a row in every group
-    # rows that it computes in any group, from the first on without gaps; 0 if it makes slices and a reader
-    # may leave gaps
-    least_rows: int
-    # per operand: map, and rows of it that are on chip at once for this operator in any group
-    least_held: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Slicing:
-    """A group with one of the two starts: which maps are sliced, and the least that it takes.
-
-    It only grows as operators of higher index join.
-    """
-
-    # per sliced map: the contraction that its segment begins with
-    head: dict[int, int] = field(default_factory=dict[int, int])
-    segment: dict[int, int] = field(default_factory=dict[int, int])  # per operator of a segment: the same
-    summing: int = 0  # mask of the contractions that sum over slices
-    deep: int = 0  # mask of the operators at or after a contraction of the group
-    forks: bool = False  # whether the start made a difference
-    rows: dict[int, int] = field(default_factory=dict[int, int])  # per map: rows held at the least
-    full_bytes: int = 0  # of full maps, at the least
-    # per segment: bytes of slices and sums, at the least
-    scratch: dict[int, int] = field(default_factory=dict[int, int])
-    block_bytes: int = 0  # of buffer, of the largest weight block
-    held: frozenset[str] = frozenset()  # constants that are held whole in any case
-    held_bytes: int = 0  # of buffer
-
-    @property
-    def floor(self) -> int:
-        """Lower bound on F_beta in bytes, of this group and of every group that it is grown into."""
-        return self.full_bytes + max(self.scratch.values(), default=0) + self.block_bytes + self.held_bytes
 
 
 class OnDemand(Sequence[T]):

@@ -19,7 +19,7 @@ from lfopt.planning.groups.compatibility import convex
 from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes import ExecutionMode
 from lfopt.planning.steps.limit import never
-from lfopt.planning.tiling.contractions import input_channels
+from lfopt.planning.tiling.contraction_tiling import input_channels
 
 
 class Bounds:

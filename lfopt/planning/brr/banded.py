@@ -33,7 +33,8 @@ import numpy as np
 from lfopt.ir import NEVER, Hardware, Node, Place, store_ends
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.bands.banding import BandGrid, ComputedRows, Ints, computed_rows, lowest, needed
-from lfopt.planning.bands.slices import STARTS, SliceSizes, Slicing, Start
+from lfopt.planning.bands.slices import SliceSizes
+from lfopt.planning.bands.slicing import STARTS, Slicing, Start
 from lfopt.planning.brr.schedule import SLOTS, BandScheduler, ChosenBands
 from lfopt.planning.steps.limit import Limit
 

@@ -15,8 +15,9 @@ from lfopt.ir import Box, Compute, Node, Place, Purpose, Span, Step, cut, fold, 
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import bits
 from lfopt.ops.footprint import footprint
-from lfopt.planning.bands.slices import SliceSizes, Slicing
-from lfopt.planning.line_buffers.streaming import with_rows
+from lfopt.planning.bands.slices import SliceSizes
+from lfopt.planning.bands.slicing import Slicing
+from lfopt.planning.steps.layout import with_rows
 from lfopt.planning.steps.limit import Limit
 from lfopt.planning.steps.rolling import rolled
 

@@ -33,8 +33,8 @@ from lfopt.ir import (
 from lfopt.ops import Dataflow, Tiling
 from lfopt.ops.footprint import folded_axis
 from lfopt.ops.rows import same_row
-from lfopt.planning.line_buffers.streaming import BufferLayout, row_span
 from lfopt.planning.steps.addresses import Life, allocate
+from lfopt.planning.steps.layout import BufferLayout, row_span
 
 
 class Lot(NamedTuple):

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from lfopt.ir import (
     FREE,
-    BufferUse,
     Constraints,
     Copy,
     Cost,
@@ -27,12 +26,12 @@ from lfopt.ir import (
     Hardware,
     InvalidConfig,
 )
-from lfopt.ops import ATTENTION, Call, Dataflow, bits
-from lfopt.ops.flight import attending, in_flight
-from lfopt.ops.parameter_data import TABLE_BYTES
+from lfopt.ops import ATTENTION, Dataflow
 from lfopt.planning.bounds.bounds import Bounds
-from lfopt.planning.costs.rules import UNMET, Rules, may_share
-from lfopt.planning.groups.groups import Groups, is_table, may_fly
+from lfopt.planning.costs.rules import UNMET, Rules
+from lfopt.planning.costs.schemes import check_scheme, seen_by, tables_fly
+from lfopt.planning.costs.shortages import parameter_shortage
+from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes import (
     ANYWHERE,
     MODES,
@@ -83,22 +82,8 @@ class GroupCosts:
         Raises InvalidConfig for an unknown scheme, one that traffic `paper` has no mode of, and for a mode
         that the scheme has not.
         """
-        if scheme not in SCHEMES:
-            raise InvalidConfig(f"scheme: found {scheme!r}; accepted: {', '.join(SCHEMES)}")
+        check_scheme(scheme, hardware, traffic)
         names = SCHEMES[scheme].modes
-        if hardware.l2_bytes and traffic is not Traffic.TILED:
-            raise InvalidConfig(
-                f"hardware.l2_bytes: found {hardware.l2_bytes} with traffic {traffic.value}; accepted: 0, or "
-                "traffic tiled"
-            )
-        if traffic is Traffic.PAPER and not all(MODES[name].in_paper for name in names):
-            accepted = " or ".join(
-                other for other, row in SCHEMES.items() if all(MODES[name].in_paper for name in row.modes)
-            )
-            raise InvalidConfig(
-                f"scheme {scheme!r} with traffic 'paper': found no such mode in the paper; accepted: scheme "
-                f"{accepted}, or another traffic"
-            )
         self.dataflow = dataflow
         self.hardware = hardware
         self.traffic = traffic
@@ -112,11 +97,6 @@ class GroupCosts:
         anywhere = (name for name in ANYWHERE if not MODES[name].flown or ATTENTION in dataflow.specs)
         self.modes = {name: self._mode(name) for name in (*names, *chains, *anywhere)}
         self.constraints, self.rules = constraints, Rules.of(dataflow, constraints)
-        if traffic is Traffic.PAPER and hardware.weight_buffer_bytes:
-            raise InvalidConfig(
-                f"traffic 'paper' with hardware.weight_buffer_bytes {hardware.weight_buffer_bytes}: "
-                "accepted: 0, the paper has one buffer"
-            )
         selectable = [name for name, mode in self.modes.items() if not mode.alone and name not in chains]
         for operator, mode in constraints.mode.items():
             if mode not in selectable:
@@ -154,18 +134,7 @@ class GroupCosts:
         operators, if there is one: nothing is in flight from one to another.
         """
         hardware = hardware.of_network(quantized=graph.quantized)
-        flow = Dataflow.of(graph)
-        owner = None if groups is None else {name: k for k, names in enumerate(groups) for name in names}
-        apart = constraints if constraints.alone or constraints.cut else None
-
-        def fits(flight: Call, hold: Callable[[Call, Hardware], bool]) -> bool:
-            return (apart is None or may_share(flight, apart)) and hold(flight, hardware)
-
-        if scheme in SCHEMES and SCHEMES[scheme].flights:
-            fly = partial(fits, hold=may_fly)
-            flow = in_flight(attending(flow, owner, fly), owner, fly)
-        elif _tables_fly(graph, hardware, traffic):
-            flow = in_flight(flow, owner, partial(fits, hold=is_table), running=False)
+        flow = seen_by(scheme, graph, hardware, traffic, groups, constraints)
         return cls(
             flow,
             hardware,
@@ -183,7 +152,7 @@ class GroupCosts:
 
         As the scheme says, or because the chip looks functions of one byte up in tables.
         """
-        return SCHEMES[self.scheme].flights or _tables_fly(self.dataflow.graph, self.hardware, self.traffic)
+        return SCHEMES[self.scheme].flights or tables_fly(self.dataflow.graph, self.hardware, self.traffic)
 
     def _mode(self, name: str) -> ExecutionMode:
         if name not in self._known:
@@ -398,20 +367,7 @@ class GroupCosts:
         """The breakdown of what a group needs, in the mode of the scheme that needs the least buffer."""
         beta, groups = self.hardware.buffer_bytes, self.groups
         if not groups.parameters_fit(mask):
-            names = groups.dataflow.operators
-            needed, store = groups.parameter_bytes(mask), self.hardware.parameter_store_bytes
-            parameters = groups.parameters
-            if needed <= store:  # then its tables are too many
-                needed, store = (
-                    TABLE_BYTES * count for count in (groups.tables_of(mask), self.hardware.parameter_tables)
-                )
-                parameters = [TABLE_BYTES * count for count in groups.tables]
-            loaded = tuple(
-                BufferUse(names[i].name, "parameters", 0, 0, parameters[i])
-                for i in bits(mask)
-                if parameters[i]
-            )
-            return DoesNotFit(mask, needed, store, loaded, "parameter store")
+            return parameter_shortage(groups, self.hardware, mask)
         name, needed = self.least_need(mask)
         if needed == NEVER and (weights := self.least_weights(mask)) is not None:
             name, needed = weights
@@ -529,11 +485,3 @@ class GroupCosts:
     def rest_bytes(self, executed: int, before: int, group: int) -> int:
         """See `Bounds`."""
         return self.bounds.rest_bytes(executed, before, group)
-
-
-def _tables_fly(graph: Graph, hardware: Hardware, traffic: Traffic) -> bool:
-    """Whether functions of one byte follow in flight in every scheme.
-
-    So in quantised networks, on chips with a store for tables, unless traffic is `paper`.
-    """
-    return bool(hardware.parameter_store_bytes) and graph.quantized and traffic is not Traffic.PAPER

@@ -14,14 +14,9 @@ from dataclasses import dataclass
 
 from lfopt.ir import Again, Compute, Node, Place, Span, Step, fold, unfold, whole
 from lfopt.ops import Dataflow, MapRead, RowReads, bits
-from lfopt.planning.line_buffers.streaming import (
-    LONGEST_PERIOD,
-    BufferLayout,
-    StreamedGroup,
-    Walk,
-    row_span,
-    with_rows,
-)
+from lfopt.planning.line_buffers.streamed_group import StreamedGroup
+from lfopt.planning.line_buffers.walk import LONGEST_PERIOD, Walk
+from lfopt.planning.steps.layout import BufferLayout, row_span, with_rows
 
 NOTHING = (0, 0)  # no rows
 RowsOfOperators = Mapping[int, Span]  # per operator

@@ -32,8 +32,8 @@ from lfopt.ir.cpu import (
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.cpu.barriers import needed_barriers
 from lfopt.planning.cpu.partitioning import WorkPartition, cut
-from lfopt.planning.line_buffers.streaming import BufferLayout
 from lfopt.planning.modes import MODES
+from lfopt.planning.steps.layout import BufferLayout
 
 MOVED = 8  # multiply-adds in the time of one element stored
 MOST_CALLS = 3000  # of functions in a group whose rows pass through rings

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from lfopt.ir import round_up
 from lfopt.planning.gated.sizes import SLOTS, GatedChoice, GatingOption, Sizes
+from lfopt.planning.gated.traffic import GatedTraffic
 
 MOST_PARTS = 8  # of the output channels, made one after the other
 ROUNDING = 1e-9  # of multiply-accumulates, which are capped in floating point
@@ -21,6 +22,7 @@ class Choices:
     def __init__(self, sizes: Sizes, most_macs: float) -> None:
         """`most_macs`: multiply-accumulates that the group may do."""
         self.sizes = sizes
+        self.traffic = GatedTraffic(sizes)
         self.spare_macs = int(most_macs * (1 + ROUNDING)) - sum(
             sizes.flow.macs[i] for i in sizes.block.operators
         )
@@ -203,8 +205,8 @@ class Choices:
             (1, 1),
             narrow,
             size,
-            sizes.dram(option, width, kept, narrow),
-            sizes.macs_again(option, kept),
+            self.traffic.dram(option, width, kept, narrow),
+            self.traffic.macs_again(option, kept),
         )
 
     # -- fewer, longer steps ---------------------------------------------------------------------------------
@@ -257,7 +259,10 @@ class Choices:
         """The choice with some changes, if it then fits and moves as many bytes; else the choice."""
         new = choice._replace(**changes)
         size = self.sizes.buffer_bytes(new.option, new.width, new.kept, new.rows, new.slots, new.vector_width)
-        if size >= beta or self.sizes.dram(new.option, new.width, new.kept, new.vector_width) != choice.dram:
+        if (
+            size >= beta
+            or self.traffic.dram(new.option, new.width, new.kept, new.vector_width) != choice.dram
+        ):
             return choice
         return new._replace(buffer_bytes=size)
 

@@ -16,7 +16,7 @@ from lfopt.ir.box import spans
 from lfopt.ops.footprint import footprint
 from lfopt.planning.gated.passage import bands
 from lfopt.planning.gated.sizes import SLOTS, GatedChoice, Sizes
-from lfopt.planning.line_buffers.streaming import BufferLayout, with_rows
+from lfopt.planning.steps.layout import BufferLayout, with_rows
 from lfopt.planning.steps.limit import Limit
 from lfopt.planning.steps.rolling import rolled
 

@@ -70,7 +70,7 @@ class GatedChoice(NamedTuple):
     macs: int  # multiply-accumulates that are done again
 
 
-def _lengths(count: int, width: int) -> Lengths:
+def slice_lengths(count: int, width: int) -> Lengths:
     """Channels of successive slices of `width`, counted by length."""
     whole, rest = divmod(count, width)
     return tuple(pair for pair in ((width, whole), (rest, 1)) if all(pair))
@@ -138,11 +138,6 @@ class Sizes:
     def padded(self, channels: int) -> int:
         """Channels rounded up to blocks on chip."""
         return round_up(channels, self.hardware.channel_align)
-
-    def _moved(self, m: int, lengths: Lengths) -> int:
-        """DRAM bytes of a map in slices of these lengths."""
-        size, align = self.row_bytes(m), self.hardware.dram_row_align
-        return self.flow.maps[m].rows * sum(n * round_up(length * size, align) for length, n in lengths)
 
     # -- rows ------------------------------------------------------------------------------------------------
 
@@ -248,7 +243,7 @@ class Sizes:
                 (i, length, n)
                 for i in self.block.vectors
                 if self.streams(i)
-                for length, n in _lengths(self.channels_of(i), width)
+                for length, n in slice_lengths(self.channels_of(i), width)
             )
             self._vector_passes[width] = sum(n * self.block_bytes(i, length) for i, length, n in pairs)
         return self._vector_passes[width]
@@ -356,7 +351,7 @@ class Sizes:
         """
         counts = (0 if gone else kept, self.channels - kept)
         lengths = [
-            length for count in counts for length, n in _lengths(count, width) for _ in range(min(n, 2))
+            length for count in counts for length, n in slice_lengths(count, width) for _ in range(min(n, 2))
         ]
         return max(lengths[:-1], default=0), lengths[-1]
 
@@ -431,70 +426,6 @@ class Sizes:
             width *= 2
         return (*powers, self.channels)
 
-    # -- what moves ------------------------------------------------------------------------------------------
-
-    def dram(self, option: GatingOption, width: int, kept: int, vector_width: int) -> DramBytes:
-        """DRAM bytes by class, but for parameters."""
-        block, tail, parts = self.block, self.block.tail, _lengths(self.outputs, option.part)
-        gone = _lengths(self.channels - kept, width)
-        slices, passes = (*_lengths(kept, width), *gone), -(-self.outputs // option.part)
-        rounds = -(-self.rows_out // option.band)
-        away = self._moved(self.map, gone)
-        read = self._read_whole + sum([self._moved(m, slices) for m in self.ahead_reads])
-        read += passes * sum([self._moved(m, slices) for m in self.behind_reads])
-        read += sum([self._moved(m, parts) for m in self.beside if not (option.stays and m == self.input)])
-        written = self._moved(self.result, parts if tail >= 0 else slices)
-        weights = self._held_weights + self.vector_passes(vector_width)
-        weights += sum([n * self.block_bytes(i, length) for i in block.ahead for length, n in slices])
-        weights += (
-            passes
-            * rounds
-            * sum([n * self.block_bytes(i, length) for i in block.behind for length, n in slices])
-        )
-        if tail >= 0 and option.held:
-            weights += self.all_blocks(tail)
-        elif tail >= 0:
-            early = sum(
-                [
-                    n * k * self.block_bytes(tail, part, length, late=False)
-                    for part, n in parts
-                    for length, k in slices
-                ]
-            )
-            late = sum(
-                [
-                    n * (self.block_bytes(tail, part) - self.block_bytes(tail, part, late=False))
-                    for part, n in parts
-                ]
-            )
-            weights += rounds * (early + late)
-        if option.again:
-            read += passes * sum([self._moved(m, gone) for m in self.ahead_reads])
-            weights += passes * sum(
-                [n * self.block_bytes(i, length) for i in block.ahead for length, n in gone]
-            )
-            return DramBytes(input=read, output=written, weight=weights)
-        if self.inside:
-            return DramBytes(input=read, output=written, weight=weights, spill=(1 + passes) * away)
-        return DramBytes(
-            input=read + self._moved(self.map, slices) + passes * away, output=written, weight=weights
-        )
-
-    def macs_again(self, option: GatingOption, kept: int) -> int:
-        """Multiply-accumulates of the slices that phase 2 makes again.
-
-        Of the rows that it asks for, of the channels that are not kept.
-        """
-        if not option.again:
-            return 0
-        return -(-self.outputs // option.part) * (self.channels - kept) * self._remade_macs // self.channels
-
-    @cached_property
-    def _remade_macs(self) -> int:
-        """Multiply-accumulates of making all channels again, once."""
-        rows = self.passage(1, behind=True, again=True).rows
-        return sum(self.flow.macs[i] * rows[i][-1][1] // self.flow.heights[i] for i in self.block.ahead)
-
     @cached_property
     def remakes(self) -> bool:
         """Whether slices can be made again.
@@ -509,14 +440,3 @@ class Sizes:
             and self.input not in self.behind_reads
             and behind.isdisjoint(self.ahead_reads)
         )
-
-    @cached_property
-    def _read_whole(self) -> int:
-        return sum(
-            self.hardware.dram_bytes(self.flow.maps[m])
-            for m in (*self.vector_reads, *((self.input,) if self.input >= 0 else ()))
-        )
-
-    @cached_property
-    def _held_weights(self) -> int:
-        return self.held_bytes(self.block.operators)

@@ -1,6 +1,6 @@
 """Mode `attention`: softmax(Q K' s + mask) V in blocks of heads, queries and keys, scores never stored.
 
-See `lfopt.planning.attention.attention`.
+See `lfopt.planning.attention.tiling`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 from lfopt.ir import NEVER, Cost, DramBytes
 from lfopt.ops import ATTENTION, bits
-from lfopt.planning.attention.attention import AttentionBlocks, AttentionTiling, best
+from lfopt.planning.attention.blocks import AttentionBlocks
+from lfopt.planning.attention.tiling import AttentionTiling, best
 from lfopt.planning.groups.groups import Groups
-from lfopt.planning.line_buffers.streaming import BufferLayout
 from lfopt.planning.modes.mode import ExecutionMode, Scheduled, SearchSpace, Traffic, TrafficTerms, is_single
+from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.tiling.finish import row_count
 from lfopt.planning.tiling.tiles import signature
 from lfopt.planning.tiling.tiling_region import TilingRegion
@@ -62,7 +63,7 @@ class Attentive(ExecutionMode):
             else:
                 blocks, dram, need = fitting
                 self._known[key] = _Choice(
-                    blocks, dram, need, row_count(AttentionTiling(region).out(blocks, 0, 0))
+                    blocks, dram, need, row_count(AttentionTiling(region).boxes.out(blocks, 0, 0))
                 )
         return self._known[key]
 

@@ -1,6 +1,6 @@
 """Mode `chained`: stages in other modes in turn, with maps that stay on chip between them.
 
-See `lfopt.planning.chains.chains`.
+See `lfopt.planning.chains.linking`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from lfopt.planning.gated.gates import GatedBlock, Gates
 from lfopt.planning.gated.schedule import GatedScheduler
 from lfopt.planning.gated.sizes import GatedChoice, Sizes
 from lfopt.planning.groups.groups import Groups
-from lfopt.planning.line_buffers.streaming import BufferLayout
 from lfopt.planning.modes.mode import (
     NEVER,
     ExecutionMode,
@@ -26,6 +25,7 @@ from lfopt.planning.modes.mode import (
     TrafficTerms,
     place_use,
 )
+from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.steps.limit import Limit
 
 

@@ -19,8 +19,9 @@ from lfopt.ir import BufferUse, Cost
 from lfopt.ops import bits
 from lfopt.planning.groups.compatibility import compatible_in_line_buffers
 from lfopt.planning.groups.groups import Groups
-from lfopt.planning.line_buffers.streaming import BufferLayout, line_buffer_schedule
+from lfopt.planning.line_buffers.walk import line_buffer_schedule
 from lfopt.planning.modes.mode import NEVER, ExecutionMode, Scheduled, SearchSpace, TrafficTerms, weight_uses
+from lfopt.planning.steps.layout import BufferLayout
 
 
 class _Held(NamedTuple):
@@ -59,7 +60,7 @@ class LineBuffered(ExecutionMode):
         return TrafficTerms(self.groups.once(mask))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """See `lfopt.planning.line_buffers.streaming`."""
+        """See `lfopt.planning.line_buffers.walk`."""
         groups = self.groups
         layout, rings = (
             BufferLayout(groups.dataflow, groups.hardware),

@@ -26,7 +26,7 @@ from lfopt.ir import (
     line_count,
 )
 from lfopt.ops import Dataflow, bits
-from lfopt.planning.chains.chains import relink
+from lfopt.planning.chains.linking import relink
 from lfopt.planning.costs.group_costs import MAX_RECOMPUTE, GroupCosts, Traffic
 from lfopt.planning.groups.repeats import left_for_groups
 from lfopt.planning.modes import SCHEMES

@@ -22,9 +22,9 @@ from lfopt.ops import Dataflow, bits
 from lfopt.planning.costs.alike import Structures
 from lfopt.planning.costs.baselines import epilogue_fused_bytes, layer_by_layer_bytes
 from lfopt.planning.costs.group_costs import GroupCosts
-from lfopt.planning.line_buffers.streaming import BufferLayout
 from lfopt.planning.modes import MODES, PlacesAndSteps
 from lfopt.planning.plans import band_rows
+from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.steps.limit import Limit, Unwritten
 from lfopt.planning.steps.macs import executed_macs
 from lfopt.planning.steps.renamed import Renaming, renamed

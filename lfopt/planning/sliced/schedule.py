@@ -30,10 +30,10 @@ from lfopt.ir import (
 )
 from lfopt.ir.box import spans
 from lfopt.planning.bands.banding import BandGrid
-from lfopt.planning.line_buffers.streaming import with_rows
 from lfopt.planning.sliced.choices import SlicedGroups, SlicedOption
 from lfopt.planning.sliced.rows import Access, Event, SlicedSource, in_step
 from lfopt.planning.sliced.segments import SLOTS, Segments
+from lfopt.planning.steps.layout import with_rows
 from lfopt.planning.steps.limit import Limit
 from lfopt.planning.steps.rolling import rolled
 

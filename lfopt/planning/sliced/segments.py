@@ -21,7 +21,8 @@ from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Dataflow, MapRead, Tiling, bits
 from lfopt.ops.footprint import footprint
 from lfopt.ops.rows import same_row
-from lfopt.planning.bands.slices import SliceSizes, Streamed
+from lfopt.planning.bands.slices import SliceSizes
+from lfopt.planning.bands.slicing import Streamed
 from lfopt.planning.line_buffers.lines import Lines
 from lfopt.planning.sliced.rows import Access, Reading
 

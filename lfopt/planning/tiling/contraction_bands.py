@@ -13,9 +13,11 @@ from math import ceil
 from lfopt.ir import Box, DramBytes, Node, Place, Step, box_elements, fold
 from lfopt.ir.box import spans
 from lfopt.ops.footprint import footprint
-from lfopt.planning.line_buffers.streaming import AllocationRequest, Operand, row_span, with_rows
+from lfopt.planning.line_buffers.streamed_group import Operand
+from lfopt.planning.steps.layout import AllocationRequest, row_span, with_rows
 from lfopt.planning.steps.limit import Limit
-from lfopt.planning.tiling.contractions import ContractionTiling, distinct, extents_of
+from lfopt.planning.tiling.contraction_tiling import ContractionTiling
+from lfopt.planning.tiling.contractions import distinct, extents_of
 from lfopt.planning.tiling.finish import row_count
 from lfopt.planning.tiling.frames import Frames
 from lfopt.planning.tiling.tiling_region import TilingRegion, channel_blocks, meet

@@ -15,66 +15,26 @@ from typing import Any, TypeVar
 
 from lfopt.ir import Again, Box, DramBytes, Node, Place, Span, Step, box_elements, cut, fold, row_axis, whole
 from lfopt.ir.box import spans
-from lfopt.ops import Call, Family, RowReads, row_of
+from lfopt.ops import RowReads
 from lfopt.ops.footprint import footprint
 from lfopt.ops.rows import same_row
-from lfopt.planning.line_buffers.streaming import AllocationRequest, with_rows
+from lfopt.planning.steps.layout import AllocationRequest, with_rows
 from lfopt.planning.steps.limit import Limit
-from lfopt.planning.tiling.finish import Finish, row_count
-from lfopt.planning.tiling.tiling_region import TilingRegion, channel_blocks, channel_groups, even_sizes
+from lfopt.planning.tiling.contraction_tiling import ContractionTiling, input_channels
+from lfopt.planning.tiling.finish import row_count
+from lfopt.planning.tiling.tiling_region import (
+    TilingRegion,
+    channel_blocks,
+    channel_groups,
+    even_sizes,
+    powers,
+)
 
 UNREACHED = 1 << 62  # bytes: more than any tiling moves
 # slices of a tile whose steps are made; those between them and the last differ only in where they are
 WALKED = 3
 
 T = TypeVar("T")
-
-
-class ContractionTiling:
-    """Shared by both schedules: the anchor's second operand and bias apart, the rest as in frames."""
-
-    def __init__(self, region: TilingRegion) -> None:
-        self.region, self.layout, self.flow, self.call, self.anchor = (
-            region,
-            region.layout,
-            region.flow,
-            region.call,
-            region.anchor,
-        )
-        held = {w.name for w in self.flow.weights[self.anchor]}
-        parameters = self.flow.specs[self.anchor].parameters
-        self.constants = [
-            (i, n)
-            for i, n in enumerate(self.call.operator.inputs)
-            if i > 0 and n in held and i not in parameters
-        ]
-        self.second = next((o for o in region.operands if o.op == self.anchor and o.input == 1), None)
-        self.finish = Finish(region, (0, 1))
-        self.results = self.finish.results
-        self.passing = self.layout.place_name("weights")
-        self.second_place = (
-            self.layout.place_name(f"{self.second.source.name} in blocks") if self.second else ""
-        )
-
-    def block_constants(self, out: Box, inputs: Span | None = None) -> list[tuple[str, Box]]:
-        """Weights, then bias, of a block of the anchor's result."""
-        return [
-            (name, footprint(self.call, i, out, inputs=inputs if i == 1 else None))
-            for i, name in self.constants
-        ]
-
-    def constant_bytes(self, out: Box, inputs: Span | None = None) -> int:
-        """DRAM bytes of the weights and bias of a block of the anchor's result."""
-        return sum(self.layout.constant_bytes(name, box) for name, box in self.block_constants(out, inputs))
-
-    def load_constants(self, pairs: Sequence[tuple[str, Box]], place: int, slot: int) -> list[Step]:
-        """Loads of constants into one slot, one behind the other."""
-        steps: list[Step] = []
-        offset = 0
-        for name, box in pairs:
-            steps.append(self.layout.load_constant(name, box, place, slot, offset))
-            offset += steps[-1].bytes  # type: ignore[union-attr]
-        return steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,20 +467,3 @@ def distinct(boxes: Sequence[Box]) -> list[Box]:
 def extents_of(box: Box) -> Box:
     """The same box at the origin."""
     return tuple((0, stop - start) for start, stop in box)
-
-
-def powers(limit: int, grain: int = 1) -> list[int]:
-    """1, 2, 4, ... grains below the limit, and the limit.
-
-    >>> powers(5), powers(40, 16)
-    ([1, 2, 4, 5], [16, 32, 40])
-    """
-    return [*(grain << k for k in range(limit.bit_length()) if grain << k < limit), limit]
-
-
-def input_channels(call: Call) -> int:
-    """Input channels that one output element of a contraction sums over."""
-    if row_of(call).family is Family.CONVOLUTION:
-        return call.shape(0)[1] // call.attribute("group", 1)
-    first = call.shape(0)
-    return first[0] if call.operator.kind == "Gemm" and call.attribute("transA", 0) else first[-1]

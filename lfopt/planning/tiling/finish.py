@@ -8,7 +8,8 @@ from itertools import groupby
 from lfopt.ir import Box, DramBytes, Step
 from lfopt.ops.footprint import footprint
 from lfopt.ops.part import hull
-from lfopt.planning.line_buffers.streaming import AllocationRequest, Operand, row_span, with_rows
+from lfopt.planning.line_buffers.streamed_group import Operand
+from lfopt.planning.steps.layout import AllocationRequest, row_span, with_rows
 from lfopt.planning.tiling.tiling_region import TilingRegion
 
 

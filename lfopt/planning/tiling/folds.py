@@ -8,7 +8,7 @@ from math import ceil
 from lfopt.ir import Box, DramBytes, Node, Place, Span, Step, cut, fold, whole
 from lfopt.ir.box import spans
 from lfopt.ops.footprint import footprint
-from lfopt.planning.line_buffers.streaming import AllocationRequest
+from lfopt.planning.steps.layout import AllocationRequest
 from lfopt.planning.steps.limit import Limit
 from lfopt.planning.tiling.finish import Finish, row_count
 from lfopt.planning.tiling.tiling_region import TilingRegion

@@ -12,15 +12,9 @@ from collections.abc import Sequence
 from lfopt.ir import Box, DramBytes, Node, Place, Span, cut, fold, whole
 from lfopt.ops.footprint import footprints
 from lfopt.ops.part import hull
-from lfopt.planning.line_buffers.streaming import (
-    LONGEST_PERIOD,
-    AllocationRequest,
-    BufferLayout,
-    Operand,
-    StreamedGroup,
-    Walk,
-    row_span,
-)
+from lfopt.planning.line_buffers.streamed_group import Operand, StreamedGroup
+from lfopt.planning.line_buffers.walk import LONGEST_PERIOD, Walk
+from lfopt.planning.steps.layout import AllocationRequest, BufferLayout, row_span
 from lfopt.planning.steps.limit import Limit
 
 

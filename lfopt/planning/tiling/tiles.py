@@ -4,7 +4,7 @@ Five schedules; the one with the fewest bytes wins. Every set of choices grows w
 never costs more bytes.
 
     frames   blocks of output channels, each in column strips; the group runs row by row on each of them
-             (`lfopt.planning.line_buffers.streaming`): weights move once, an input that every block reads
+             (`lfopt.planning.line_buffers.walk`): weights move once, an input that every block reads
              moves once per block
     bands    (contractions) bands of output rows, on column strips; the weights pass once per band through a
              double-buffered slice
@@ -32,14 +32,14 @@ from math import ceil, prod
 from lfopt.ir import DramBytes, Hardware, Node, Place, row_axis
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.compute import folding
-from lfopt.planning.line_buffers.streaming import BufferLayout
+from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.steps.limit import Limit
 from lfopt.planning.tiling.contraction_bands import ContractionBands
-from lfopt.planning.tiling.contractions import UNREACHED, ContractionSlices, TileExtents, powers
+from lfopt.planning.tiling.contractions import UNREACHED, ContractionSlices, TileExtents
 from lfopt.planning.tiling.folds import Folds
 from lfopt.planning.tiling.frames import Frames
 from lfopt.planning.tiling.grids import Grids
-from lfopt.planning.tiling.tiling_region import CHANNELS, MOST_FRAMES, TilingRegion
+from lfopt.planning.tiling.tiling_region import CHANNELS, MOST_FRAMES, TilingRegion, powers
 
 MOST_STRIPS = 1 << 20  # of columns, in a tiling
 

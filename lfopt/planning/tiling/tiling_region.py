@@ -13,7 +13,8 @@ from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Call, Family, RowReads, Tiling, row_of
 from lfopt.ops.compute import folding
 from lfopt.ops.dependence import spatial_window
-from lfopt.planning.line_buffers.streaming import BufferLayout, StreamedGroup
+from lfopt.planning.line_buffers.streamed_group import StreamedGroup
+from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.tiling.frames import Frames
 
 MOST_FRAMES = 1 << 15  # that are looked at along one axis, one by one
@@ -237,3 +238,12 @@ def even_sizes(extent: int, grain: int = 1) -> tuple[int, ...]:
     few = range(1, isqrt(extent) + 2)  # more blocks than these have extents among these
     exact = {-(-extent // n) for n in few} | {-(-extent // -(-extent // size)) for size in few}
     return tuple(sorted({min(round_up(size, grain), extent) for size in exact}, reverse=True))
+
+
+def powers(limit: int, grain: int = 1) -> list[int]:
+    """1, 2, 4, ... grains below the limit, and the limit.
+
+    >>> powers(5), powers(40, 16)
+    ([1, 2, 4, 5], [16, 32, 40])
+    """
+    return [*(grain << k for k in range(limit.bit_length()) if grain << k < limit), limit]
