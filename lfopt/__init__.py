@@ -18,7 +18,8 @@ _PLACES = {
     "lfopt.app.api": "check emit_c encode execute explain legal load load_plan pareto plan report search "
     "simplify simulate",
     "lfopt.app.compiled": "compile",
-    "lfopt.app.front": "Advice Front Point",
+    "lfopt.app.front": "Front",
+    "lfopt.app.front_data": "Advice Point",
     "lfopt.app.results": "Explained Planned",
     "lfopt.app.verify": "Verified",
     "lfopt.planning": "Limit",

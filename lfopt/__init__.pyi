@@ -59,13 +59,11 @@ from lfopt.app.api import (
 )
 from lfopt.app.by_shape import CompiledByShape as CompiledByShape
 from lfopt.app.compiled import compile_model as compile  # noqa: A004
-from lfopt.app.front import (
+from lfopt.app.front import Front as Front
+from lfopt.app.front_data import (
     Advice as Advice,
 )
-from lfopt.app.front import (
-    Front as Front,
-)
-from lfopt.app.front import (
+from lfopt.app.front_data import (
     Point as Point,
 )
 from lfopt.app.pytorch import EagerFallback as EagerFallback

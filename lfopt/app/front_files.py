@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from lfopt.app.files import write_text
-from lfopt.app.front import Advice, Front, Point
+from lfopt.app.front_data import Advice, FrontData, Point
 from lfopt.app.report.front import page_of
 from lfopt.app.sizes import format_size
 from lfopt.ir.names import printable
@@ -49,7 +49,7 @@ UNITS: dict[ObjectiveName, tuple[str, float]] = {
 }
 
 
-def write_front(front: Front, folder: Path, *, every: bool = False) -> tuple[str, ...]:
+def write_front(front: FrontData, folder: Path, *, every: bool = False) -> tuple[str, ...]:
     """Write front.csv, .json, .svg and .html; names of what was written.
 
     `every`: dominated plans too. Raises CannotWrite.
@@ -66,12 +66,12 @@ def write_front(front: Front, folder: Path, *, every: bool = False) -> tuple[str
     return tuple(texts)
 
 
-def listed(front: Front, *, every: bool) -> Sequence[Point]:
+def listed(front: FrontData, *, every: bool) -> Sequence[Point]:
     """The plans that are shown."""
     return front.points if every else front.efficient
 
 
-def as_data(front: Front, *, every: bool = False) -> dict[str, Any]:
+def as_data(front: FrontData, *, every: bool = False) -> dict[str, Any]:
     """Everything, as plain data."""
     return {
         "schema": SCHEMA,
@@ -106,7 +106,7 @@ def _point(point: Point) -> dict[str, Any]:
     }
 
 
-def as_csv(front: Front, *, every: bool = False) -> str:
+def as_csv(front: FrontData, *, every: bool = False) -> str:
     """A row for each plan."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -133,7 +133,7 @@ def as_csv(front: Front, *, every: bool = False) -> str:
     return text.getvalue()
 
 
-def knees_at(front: Front, point: Point) -> list[Advice]:
+def knees_at(front: FrontData, point: Point) -> list[Advice]:
     """The knees in the buffer whose least value this plan has."""
     size = point.buffer_bytes, point.mac_rows, point.mac_columns
     knees = [a for a in front.advice if a.knee and a.of == "buffer"]
@@ -145,7 +145,7 @@ def knees_at(front: Front, point: Point) -> list[Advice]:
 # -- the picture ---------------------------------------------------------------------------------------------
 
 
-def as_svg(front: Front) -> str:
+def as_svg(front: FrontData) -> str:
     """Each figure against the buffer: plans as dots, the least of each array as a line, its knee ringed."""
     names: list[ObjectiveName] = [name for name in UNITS if any(name in p.best for p in front.points)]
     figure = Figure(figsize=(4.4 * max(len(names), 1), 4), layout="constrained")

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from lfopt.app.config import MAX_SECONDS, Config
-from lfopt.app.front import COSTS, CostName, FrontQuery
+from lfopt.app.front import FrontQuery
+from lfopt.app.front_data import COSTS, CostName
 from lfopt.app.sizes import parse_size, size_option
 from lfopt.ir import UNLIMITED, InvalidConfig
 from lfopt.ir.names import one_line

@@ -13,7 +13,8 @@ from rich.markup import escape
 from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, InputShapes, check_top, chip
 from lfopt.app.config import Config, Rules, Scheme, validate
-from lfopt.app.front import Front, Point, front_of
+from lfopt.app.front import Front, front_of
+from lfopt.app.front_data import Point
 from lfopt.app.front_files import as_data, knees_at, listed, write_front
 from lfopt.app.front_question import question
 from lfopt.app.pipeline import load_network

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import Any
 
 from hw_rtl.area import LUTS_OF_DSP, LUTS_OF_RAM
-from lfopt.app.front import Advice, Front, Point
+from lfopt.app.front_data import Advice, FrontData, Point
 from lfopt.app.report.page import Figure, as_json, fill
 from lfopt.app.sizes import format_size
 from lfopt.ir.names import plural
@@ -16,7 +16,7 @@ from search.objectives import FIGURE
 SCRIPTS = ("theme", "base", "front")
 
 
-def page_of(front: Front, *, every: bool = False) -> str:
+def page_of(front: FrontData, *, every: bool = False) -> str:
     """One HTML page that asks for nothing from anywhere. `every`: with the plans that others dominate."""
     points = front.points if every else front.efficient
     values = {
@@ -38,7 +38,7 @@ KNEE = (
 )
 
 
-def notes(front: Front) -> list[str]:
+def notes(front: FrontData) -> list[str]:
     """What the figures rest on."""
     hardware = front.hardware
     assumed = ", assumed: the chip does not say" if hardware.assumed else ""
@@ -78,7 +78,7 @@ def notes(front: Front) -> list[str]:
     return lines
 
 
-def _facts(front: Front) -> list[str]:
+def _facts(front: FrontData) -> list[str]:
     sizes, arrays = (
         sorted({p.buffer_bytes for p in front.points}),
         {(p.mac_rows, p.mac_columns) for p in front.points},
@@ -101,7 +101,7 @@ def _facts(front: Front) -> list[str]:
     return [*chip, *buffers, *named, f"scheme {front.scheme}", f"least {', '.join(front.minimise)}"]
 
 
-def _figures(front: Front) -> list[Figure]:
+def _figures(front: FrontData) -> list[Figure]:
     proven = sum(point.proof == "optimal" for point in front.efficient)
     figures = [
         Figure(
@@ -142,7 +142,7 @@ def _named(advice: Advice) -> str:
     )
 
 
-def _data(front: Front, points: tuple[Point, ...]) -> dict[str, Any]:
+def _data(front: FrontData, points: tuple[Point, ...]) -> dict[str, Any]:
     """Short lists, and the empty ones that the page of a plan would fill."""
     return {
         "classes": [],
