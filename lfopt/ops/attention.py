@@ -29,7 +29,7 @@ import numpy as np
 from lfopt.ir import Box, Compute, Span, Tensor, box_elements, box_shape, cut, row_axis, row_count, whole
 from lfopt.ops import rows
 from lfopt.ops.boxes import NOTHING
-from lfopt.ops.call import Call, Shape
+from lfopt.ops.call import Call, Compound, Shape
 from lfopt.ops.parameters import permutation
 from lfopt.ops.part import Operands, Part, hull, is_empty, take
 from lfopt.ops.rows import RowReads
@@ -46,10 +46,9 @@ Needs = Callable[[Call, int, Box, int, Span | None], Box]  # what a part reads: 
 
 
 @dataclass(frozen=True, eq=False)
-class Attention:
+class Attention(Compound):
     """The parts of an attention, and how they are connected."""
 
-    parts: tuple[Call, ...]  # in topological order
     views: Mapping[str, str]  # per view of the network: its operand
     tensors: Mapping[str, Tensor]  # of the network
     parameters: Mapping[str, frozenset[int]]  # per part, by name: inputs that are no data
@@ -196,8 +195,13 @@ class Attention:
 
 def form_of(call: Call) -> Attention:
     """The parts of an operator that is attention."""
-    assert call.attention is not None, f"{call.operator.name} is no attention"
+    assert isinstance(call.attention, Attention), f"{call.operator.name} is no attention"
     return call.attention
+
+
+def window_of(call: Call) -> tuple[np.ndarray, np.ndarray] | None:
+    """(queries,) each: the first key that a query sees, the first behind; None: all, or no attention."""
+    return None if call.attention is None else form_of(call).window
 
 
 def box_rule(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, update_wrapper
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from lfopt.ir import Attribute, Graph, Operator, Tensor, row_axis, row_count, too_tall
 from lfopt.ir.tensor import passing_rows
-
-if TYPE_CHECKING:
-    from lfopt.ops.attention import Attention
 
 Shape = tuple[int, ...]
 T = TypeVar("T", bound=Attribute)
@@ -38,7 +35,7 @@ class Call:
     tensors: tuple[Tensor | None, ...]
     result_tensors: tuple[Tensor, ...]  # of the outputs that are requested
     then: tuple[Call, ...] = ()  # what follows in flight, in order
-    attention: Attention | None = None  # the operators that it stands for, where they are attention
+    attention: Compound | None = None  # the operators that it stands for, where they are attention
     # whether a map that it reads or makes has too many rows to pass row by row
     too_tall: bool = field(init=False, compare=False, repr=False)
 
@@ -143,6 +140,13 @@ class Call:
     def row_axis_out(self) -> int | None:
         """Row axis of the first output."""
         return row_axis(self.result)
+
+
+@dataclass(frozen=True, eq=False)
+class Compound:
+    """Operators of the network that one operator stands for."""
+
+    parts: tuple[Call, ...]  # in topological order
 
 
 class _Same:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lfopt.ir import Compute, Graph, Operator, whole
-from lfopt.ops.attention import HIDDEN, KIND, Attention, row_reads
+from lfopt.ops.attention import HIDDEN, KIND, Attention, form_of, row_reads
 from lfopt.ops.call import Call
 from lfopt.ops.dataflow import Dataflow, MapRead, Weight, bits
 from lfopt.ops.footprint import needs
@@ -71,9 +71,7 @@ class Attentions:
     @cached_property
     def masks(self) -> frozenset[str]:
         """Masks that nothing but attentions reads: which keys they hide is known, so none is loaded."""
-        named = {
-            form.mask for one in self.recognised if (form := one.call.attention) is not None and form.mask
-        }
+        named = {form.mask for one in self.recognised if (form := form_of(one.call)).mask}
         kept = {name for one in self.recognised for name in one.call.operator.inputs}
         inside = {i for one in self.recognised for i in one.members}
         kept |= {w.name for i, weights in enumerate(self.flow.weights) if i not in inside for w in weights}

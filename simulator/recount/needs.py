@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from lfopt.ir import Box, Span, row_axis
-from lfopt.ops.attention import box_rule
+from lfopt.ops.attention import box_rule, form_of
 from lfopt.ops.call import Call
 from lfopt.ops.parameters import pad_amounts, reduced_axes
 from lfopt.ops.statistics import has_statistics, statistics_axis
@@ -69,7 +69,7 @@ def folded(call: Call) -> int:
     statistics of, keys of an attention; 0 of all else.
     """
     if call.attention is not None:
-        return call.attention.keys
+        return form_of(call).keys
     if has_statistics(call):
         return call.shape(0)[statistics_axis(call)]
     row = spec(call.operator.kind, call.operator.domain)

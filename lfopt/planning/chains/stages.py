@@ -31,6 +31,7 @@ from lfopt.ir import (
     whole,
 )
 from lfopt.ops import Dataflow, Tiling
+from lfopt.ops.attention import form_of
 from lfopt.ops.footprint import folded_axis
 from lfopt.ops.rows import same_row
 from lfopt.planning.steps.addresses import Life, allocate
@@ -293,7 +294,7 @@ def _macs(flow: Dataflow, nodes: Sequence[Node]) -> Fraction:
                 Fraction(box_elements(node.boxes[0]), box_elements(whole(flow.calls[op].result))),
             )
             if node.inputs is not None and call.attention is not None:
-                share *= Fraction(node.inputs[1] - node.inputs[0], call.attention.keys)
+                share *= Fraction(node.inputs[1] - node.inputs[0], form_of(call).keys)
             elif node.inputs is not None:
                 index = int(flow.specs[op].tiling is Tiling.CONTRACT)
                 axis = folded_axis(call, index)

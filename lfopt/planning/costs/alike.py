@@ -12,6 +12,7 @@ from lfopt.fusion.cost_model import Adapted
 from lfopt.ir import Cost, Tensor
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.alike import Numbers, operator_key
+from lfopt.ops.attention import window_of
 from lfopt.planning.costs.group_costs import GroupCosts
 from lfopt.planning.steps.renamed import Renaming
 
@@ -134,11 +135,8 @@ def _operator(flow: Dataflow, op: int) -> Hashable:
     operands = tuple((o.input, _tensor(flow.maps[o.map]), o.reads) for o in flow.operands[op])
     results = tuple(_tensor(flow.maps[m]) for m in flow.results[op])
     weights = tuple((w.elements, w.bias, w.gathered, w.pieces) for w in flow.weights[op])
-    seen = (
-        None
-        if call.attention is None or call.attention.window is None
-        else tuple(ends.tobytes() for ends in call.attention.window)
-    )
+    window = window_of(call)
+    seen = None if window is None else tuple(ends.tobytes() for ends in window)
     return parts, operands, results, weights, flow.running >> op & 1, seen
 
 

@@ -9,6 +9,7 @@ from math import prod
 from lfopt.ir import Compute, PlannedGroup, box_shape
 from lfopt.ir.schedule import counted_leaves
 from lfopt.ops import Dataflow
+from lfopt.ops.attention import form_of
 from lfopt.ops.call import Call
 from lfopt.ops.footprint import folded_axis
 from lfopt.ops.recognise import attentions_of
@@ -49,7 +50,7 @@ def _share(call: Call, step: Compute) -> Fraction:
 def _folded(call: Call) -> int:
     """Extent of what an operator folds and may take in parts."""
     if call.attention is not None:
-        return call.attention.keys
+        return form_of(call).keys
     axis = folded_axis(call, 0)
     assert axis is not None, f"{call.operator.kind} has no partial sums"
     groups = call.attribute("group", 1) if call.operator.kind in ("Conv", "ConvTranspose") else 1

@@ -31,6 +31,7 @@ from math import ceil, prod
 
 from lfopt.ir import DramBytes, Hardware, Node, Place, row_axis
 from lfopt.ops import Dataflow, bits
+from lfopt.ops.attention import window_of
 from lfopt.ops.compute import folding
 from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.steps.limit import Limit
@@ -465,10 +466,7 @@ def signature(flow: Dataflow, mask: int) -> object:
         behind = tuple(local.setdefault(flow.maps[o.map].name, len(local)) for o in flow.operands[i])
         outside = tuple(bool(flow.is_output[m] or flow.readers[m] & ~mask) for m in flow.results[i])
         weights = tuple((w.elements, w.bias, w.gathered) for w in flow.weights[i])
-        seen = (
-            None
-            if call.attention is None or call.attention.window is None
-            else tuple(ends.tobytes() for ends in call.attention.window)
-        )
+        window = window_of(call)
+        seen = None if window is None else tuple(ends.tobytes() for ends in window)
         rows.append((roots and behind, outside, weights, folding(call), seen))
     return tuple(rows)
