@@ -46,11 +46,12 @@ from lfopt.ops.arithmetic import SUMS, arithmetic
 from lfopt.ops.attention import state_box, state_shape
 from lfopt.ops.compute import Part, accumulate, compute, finish, folding, merge
 from lfopt.ops.footprint import footprints
+from lfopt.ops.on_chip import NotOnChip
 from lfopt.ops.parameter_data import TABLE_BYTES
 from lfopt.ops.recognise import attentions_of
 from lfopt.ops.stages import calls_of, parameters
 from lfopt.ops.statistics import has_statistics
-from simulator.interpreter.buffer import Buffer, NotOnChip, Overrun
+from simulator.interpreter.buffer import Buffer, Overrun
 from simulator.interpreter.second_level import SecondLevelMemory
 
 Progress = Callable[[int, int], None]  # groups done, of how many

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from lfopt.ir import Box, DramTensor, Graph, Hardware, row_axis, slices
-from simulator.interpreter.buffer import NotOnChip, Overrun
+from lfopt.ops.on_chip import NotOnChip
+from simulator.interpreter.buffer import Overrun
 
 NOBODY = -1
 

@@ -27,7 +27,7 @@ from lfopt.ir import (
 )
 from lfopt.ops import Dataflow
 from lfopt.ops.footprint import footprints
-from simulator.interpreter.buffer import NotOnChip
+from lfopt.ops.on_chip import NotOnChip
 from simulator.interpreter.execute import Machine, Violation
 from tests.agreement import differing
 from tests.random_plans import Values

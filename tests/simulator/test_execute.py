@@ -29,9 +29,10 @@ from lfopt.ir import (
 )
 from lfopt.ir.listing import listing, parse
 from lfopt.ops import OPAQUE, Dataflow
+from lfopt.ops.on_chip import NotOnChip
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts
-from simulator.interpreter.buffer import Buffer, NotOnChip, Overrun
+from simulator.interpreter.buffer import Buffer, Overrun
 from simulator.interpreter.execute import Violation, execute
 from tests.agreement import differing
 from tests.random_plans import SCHEMES, computable, planned, random_inputs, random_scheme
