@@ -355,7 +355,7 @@ def _held(
         spans[key] = min(start, one.start), max(end, one.end)
     times = [*spans.values()]
     changes: dict[Store, Counter[int]] = {store: Counter[int]() for store in hardware.stores}
-    for number, first, last in lives(group, flow, steps):
+    for number, first, last in lives(group, flow, hardware, steps).tolist():
         place = group.places[number]
         changed = changes[hardware.store_of(place.purpose)]
         changed[times[first][0]] += place.slot_bytes

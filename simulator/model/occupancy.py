@@ -26,12 +26,14 @@ from lfopt.ir import (
     Step,
     Transfer,
     row_axis,
+    row_count,
     step_count,
     unfused_steps,
 )
 from lfopt.ir.schedule import Stride
-from lfopt.ops import Dataflow, Family, MapRead, keeps_rows
+from lfopt.ops import Call, Dataflow, Family, MapRead, keeps_rows
 from lfopt.ops.footprint import folds_rows, footprints
+from lfopt.ops.on_chip import Block, BufferContents, Ring, RowLayout, kept_sums
 from lfopt.ops.recognise import RecognisedAttention, attentions_of
 from lfopt.ops.windows import read_span
 
@@ -58,7 +60,10 @@ class Occupancy:
 
 def occupancy(group: PlannedGroup, flow: Dataflow, hardware: Hardware, points: int = 120) -> Occupancy:
     """Walk the steps of a group. At most `points` spans."""
-    walk, steps = _done(group, flow), step_count(group.steps)
+    walk = _SlotWalk(group, flow, hardware)
+    for number, (step, by) in enumerate(_walked(group.steps)):
+        walk.follow(step, by, number)
+    steps = step_count(group.steps)
     slots_in_use = walk.taken(steps)
     sizes = np.array(
         [place.slot_bytes * (hardware.store_of(place.purpose) == "buffer") for place in group.places],
@@ -70,37 +75,23 @@ def occupancy(group: PlannedGroup, flow: Dataflow, hardware: Hardware, points: i
     return Occupancy(
         steps,
         tuple(shown),
-        tuple(tuple(int(count) for count in row) for row in slots_in_use[:, shown]),
-        tuple(int(row.max(initial=0)) for row in slots_in_use),
+        tuple(map(tuple, slots_in_use[:, shown].tolist())),
+        tuple(slots_in_use.max(axis=1, initial=0).tolist()),
         int(total.max(initial=0)),
         int(np.argmax(total)) if steps else 0,
         tuple(int(total[walk.runs[walk.index[name]]].max(initial=0)) for name in group.nodes),
     )
 
 
-def lives(group: PlannedGroup, flow: Dataflow, commands: Sequence[Step]) -> Sequence[tuple[int, int, int]]:
-    """Live ranges of slots: (place, number of the writing command, number of the last command that reads).
+def lives(group: PlannedGroup, flow: Dataflow, hardware: Hardware, commands: Sequence[Step]) -> np.ndarray:
+    """(lives, 3) int64: place, number of the command that writes, number of the last command that reads.
 
     `commands`: of all steps, in order.
     """
-    walk = _SlotWalk(group, flow)
+    walk = _SlotWalk(group, flow, hardware)
     for number, command in enumerate(commands):
-        by = (0,) * len(command.origin)
-        if isinstance(command, Transfer):
-            walk.transfer(command, by, number)
-        else:
-            walk.compute(command, by, number)
-    return walk.all_lives()
-
-
-def _done(group: PlannedGroup, flow: Dataflow) -> _SlotWalk:
-    walk = _SlotWalk(group, flow)
-    for number, (step, by) in enumerate(_walked(group.steps)):
-        if isinstance(step, Transfer):
-            walk.transfer(step, by, number)
-        else:
-            walk.compute(step, by, number)
-    return walk
+        walk.follow(command, (), number)
+    return walk.contents.lives()
 
 
 def step_at(nodes: Sequence[Node], number: int) -> Step:
@@ -189,7 +180,7 @@ def _walked(nodes: Sequence[Node]) -> Iterator[tuple[Step, Stride]]:
                     yield from walk(node.body)
                 iterations.pop()
             elif not node.strides:
-                yield node, (0,) * len(node.origin)
+                yield node, ()
             elif len(iterations) == 1:
                 iteration = iterations[0]
                 yield node, tuple([iteration * d for d in node.strides[0]])
@@ -202,181 +193,203 @@ def _walked(nodes: Sequence[Node]) -> Iterator[tuple[Step, Stride]]:
     return walk(nodes)
 
 
-class _Rows(NamedTuple):
-    """Rows that a computation makes of each of its results, before it is moved."""
+class _WrittenBox(NamedTuple):
+    """A box of a map that a step loads, stores or computes, before it is moved."""
 
-    # per result: where the start of its rows stands among what moves; -1 for a result of one row
-    at: tuple[int, ...]
-    first: tuple[Span, ...]
+    name: str
+    shape: tuple[int, ...]  # of the map
+    box: Box
+    place: int  # -1: it takes no space
+    columns: slice  # where the starts of the box are among what moves
+    row_column: int  # where that of its rows is; -1: one row
+    rows: Span
+    layout: RowLayout[Ring] | None  # None: it moves along other axes than that of rows
 
-    @classmethod
-    def of(cls, step: Compute, flow: Dataflow, i: int) -> _Rows:
-        """Rows of a computation, with the axes of its results looked up."""
-        at: list[int] = []
-        first: list[Span] = []
-        columns = 0
-        for m, box in zip(flow.results[i], step.boxes, strict=True):
-            axis = row_axis(flow.maps[m].shape)
-            at.append(-1 if axis is None else columns + axis)
-            first.append((0, flow.heights[i]) if axis is None else box[axis])
-            columns += len(box)
-        return cls(tuple(at), tuple(first))
-
-    def spans(self, by: Stride) -> list[Span]:
-        """The rows once the computation is moved."""
-        return [
-            (start + by[at], stop + by[at]) if by and at >= 0 else (start, stop)
-            for at, (start, stop) in zip(self.at, self.first, strict=True)
-        ]
-
-
-@dataclass(slots=True)
-class _Content:
-    """Content of one slot, with its live range."""
-
-    number: int  # of the row, or of the weight block
-    first: int  # step that wrote it
-    last: int  # last step so far that wrote or read it
+    def span(self, by: Stride) -> Span:
+        """Its rows once the step is moved."""
+        start, stop = self.rows
+        if not by or self.row_column < 0:
+            return start, stop
+        return start + by[self.row_column], stop + by[self.row_column]
 
 
 class _SlotWalk:
     """State of all slots during a walk over the steps of a group."""
 
-    def __init__(self, group: PlannedGroup, flow: Dataflow) -> None:
-        self.places = group.places
+    def __init__(self, group: PlannedGroup, flow: Dataflow, hardware: Hardware) -> None:
         self.flow = flow
-        self.index = {operator.name: i for i, operator in enumerate(flow.operators)}
-        self.map_of = _maps_by_name(flow)
+        self.contents = BufferContents[Ring, Block](group.places, hardware, Ring, lives=True)
+        self.index = flow.position
         self.attentions = attentions_of(flow)
-        self.slots: list[dict[int, _Content]] = [{} for _ in group.places]  # per place: by slot
-        self.lives: list[tuple[int, int, int]] = []  # (place, first step, last step) of what was overwritten
-        self.place_of: dict[int, int] = {}  # per map: where its rows lie
-        # per constant, by (place, slot): box and number of what lies there
-        self.blocks: dict[str, dict[tuple[int, int], tuple[Box, int]]] = {}
         # what of a constant a step reads, by operator, constant and what the step makes
         self.needs: dict[object, Box] = {}
-        self.rows: dict[int, _Rows] = {}  # of computations, by id
+        self.boxes: dict[int, tuple[_WrittenBox, ...]] = {}  # of steps, by id
         self.runs: dict[int, list[int]] = defaultdict(list)  # per operator: the steps in which it computes
         self.flights: dict[int, tuple[Compute, ...]] = {}  # of computations with others in flight, by id
 
-    def all_lives(self) -> list[tuple[int, int, int]]:
-        """(place, first step, last step) of everything that was written."""
-        left = [
-            (place, content.first, content.last)
-            for place, slots in enumerate(self.slots)
-            for content in slots.values()
-        ]
-        return self.lives + left
-
     def taken(self, steps: int) -> np.ndarray:
         """(places, steps) int64: live slots of each place at each step."""
-        changes = np.zeros((len(self.places), steps + 1), dtype=np.int32)
-        places, first, last = np.array(self.all_lives(), dtype=np.int64).reshape(-1, 3).T
+        changes = np.zeros((len(self.contents.places), steps + 1), dtype=np.int32)
+        places, first, last = self.contents.lives().T
         np.add.at(changes, (places, first), 1)
         np.add.at(changes, (places, last + 1), -1)
         return np.cumsum(changes, axis=1)[:, :steps]
 
-    def transfer(self, step: Transfer, by: Stride, now: int) -> None:
-        """Load or store at step `now`; parameters have a store of their own."""
-        if step.kind == "parameter":
-            return
-        m, slot = self.map_of.get(step.tensor), step.slot + (by[-1] if by else 0)
-        axis = row_axis(tuple(stop for _, stop in step.box)) if m is not None else None
-        numbers = range(slot, slot + (1 if axis is None else step.box[axis][1] - step.box[axis][0]))
-        if step.store:
-            self._touch(step.place, numbers, now)
-            return
-        self._write(step.place, numbers, now)
-        if m is not None:
-            self.place_of[m] = step.place
-        else:
-            box = step.moved(by).box if by else step.box
-            self.blocks.setdefault(step.tensor, {})[step.place, slot % self.places[step.place].slots] = (
-                box,
-                slot,
-            )
+    def follow(self, step: Step, by: Stride, now: int) -> None:
+        """Run the step of number `now`, moved by `by`."""
+        self.contents.now = now
+        if isinstance(step, Compute):
+            self._compute(step, by)
+        elif step.kind != "parameter":  # those have a store of their own
+            self._transfer(step, by)
 
-    def compute(self, step: Compute, by: Stride, now: int) -> None:
-        """Compute at step `now`: read operands, write results or partial sums."""
-        attention, _ = self.attentions.named(step)
-        if attention is not None:
-            self._attend(attention, step, by, now)
+    def _transfer(self, step: Transfer, by: Stride) -> None:
+        slot = step.slot + (by[-1] if by else 0)
+        if step.tensor in self.flow.graph.constants:
+            box = step.moved(by).box if by else step.box
+            self.contents.put_block(Block(step.tensor, box, step.place, slot, step.offset), step.bytes)
             return
+        if id(step) not in self.boxes:
+            shape = self.flow.graph.shape(step.tensor)
+            self.boxes[id(step)] = (self._box(step, step.tensor, shape, step.box, step.place, 0),)
+        (loaded,) = self.boxes[id(step)]
+        if step.store:
+            self.contents.rows_on_chip(step.tensor, *loaded.span(by))
+        else:
+            self._write(loaded, by, slot)
+
+    def _compute(self, step: Compute, by: Stride) -> None:
+        """Read operands, write results or partial sums."""
         if step.then:
-            if id(step) not in self.flights:
-                self.flights[id(step)] = (*unfused_steps(step),)
-            for one in self.flights[id(step)]:
-                self.compute(one, by[: len(one.origin)], now)
+            self._compute_several(step, by)
             return
         i = self.index[step.operator]
-        self.runs[i].append(now)
-        if id(step) not in self.rows:
-            self.rows[id(step)] = _Rows.of(step, self.flow, i)
-        spans = self.rows[id(step)].spans(by)
-        start, stop = min(span[0] for span in spans), max(span[1] for span in spans)
+        self.runs[i].append(self.contents.now)
+        results = self._results(step, i)
+        if len(results) == 1 and results[0].row_column >= 0:
+            rows = results[0].span(by)
+        else:
+            rows = self._rows(i, results, by)
+        names = self.flow.calls[i].operator.inputs
         for operand in self.flow.operands[i]:
-            place = self.place_of.get(operand.map)
-            if place is None:
-                continue
-            first, last = self._inputs(i, operand, step, by) or read_span(operand.reads, (start, stop))
-            # all of it, also where a view numbers its rows otherwise
-            if last - first == operand.reads.rows_in:
-                self._touch_all(place, now)
+            name, reads = names[operand.input], operand.reads
+            root = self.flow.maps[operand.map].name
+            if name != root and self.contents.knows(name):
+                reads = self.flow.specs[i].reads(self.flow.calls[i], operand.input)
             else:
-                self._touch(place, range(first, last), now)
-        self._read_constants(i, step, by, now)
-        if step.accumulator >= 0:
-            self._write(step.accumulator, range(start, stop), now)
-        if step.last or step.accumulator < 0:
-            for m, span, place in zip(self.flow.results[i], spans, step.places, strict=True):
-                if place >= 0:
-                    self.place_of[m] = place
-                    self._write(
-                        place,
-                        range(*span) if row_axis(self.flow.maps[m].shape) is not None else range(1),
-                        now,
-                    )
+                name = root
+            span = None if step.inputs is None else self._inputs(i, operand, step, by)
+            first, stop = span or read_span(reads, rows)
+            self.contents.rows_on_chip(name, first, stop)
+        self._read_constants(i, step, by)
+        if not (step.first and step.last):
+            self._use_sums(self.flow.calls[i], step, by)
+        if step.last:
+            for result in results:
+                if result.place >= 0:
+                    self._write(result, by, result.span(by)[0])
 
-    def _attend(self, attention: RecognisedAttention, step: Compute, by: Stride, now: int) -> None:
-        """Touch what one block of keys of an attention uses: operands on chip, sums, at last the result."""
-        names = {*attention.call.operator.inputs}
-        for m in {self.map_of[name] for name in names if name in self.map_of} & self.place_of.keys():
-            self._touch_all(self.place_of[m], now)
-        for name in names & self.blocks.keys():
-            for place, slot in self.blocks[name]:
-                self.slots[place][slot].last = now
-        if step.accumulator >= 0:
-            self._write(step.accumulator, range(self.places[step.accumulator].slots), now)
-        last = self.index[step.then[-1]]
-        if step.last and step.places[0] >= 0:
-            (m,) = self.flow.results[last]
-            self.place_of[m] = step.places[0]
-            axis = row_axis(self.flow.maps[m].shape)
-            first, stop = (
-                (0, 1) if axis is None else (span + (by[axis] if by else 0) for span in step.boxes[0][axis])
-            )
-            self._write(step.places[0], range(first, stop), now)
+    def _compute_several(self, step: Compute, by: Stride) -> None:
+        """Compute an attention, or an operator and those that follow it in flight."""
+        attention, _ = self.attentions.named(step)
+        if attention is not None:
+            self._attend(attention, step, by)
+            return
+        if id(step) not in self.flights:
+            self.flights[id(step)] = (*unfused_steps(step),)
+        for one in self.flights[id(step)]:
+            self._compute(one, by[: len(one.origin)])
+
+    def _rows(self, i: int, results: Sequence[_WrittenBox], by: Stride) -> Span:
+        """Rows of its results that an operator makes; all if one has no rows."""
+        if any(result.row_column < 0 for result in results):
+            return 0, self.flow.heights[i]
+        starts, stops = zip(*[result.span(by) for result in results], strict=True)
+        return min(starts), max(stops)
+
+    def _attend(self, attention: RecognisedAttention, step: Compute, by: Stride) -> None:
+        """One block of keys of an attention: it reads operands and sums, and writes those or the result."""
+        behind = self.flow.behind
+        for name in attention.call.operator.inputs:
+            known = name if self.contents.knows(name) else behind.get(name, name)
+            if self.contents.knows(known):
+                self.contents.rows_on_chip(known, 0, row_count(self.flow.graph.shape(known)))
+            for block in self.contents.blocks_on_chip(name):
+                self.contents.use_block(block)
+        if not (step.first and step.last):
+            self._use_sums(attention.call, step, by)
+        if step.last:
+            (result,) = self._results(step, self.index[step.then[-1]])
+            self._write(result, by, result.span(by)[0])
+
+    def _results(self, step: Compute, i: int) -> tuple[_WrittenBox, ...]:
+        """The boxes that a step makes, of the results of an operator."""
+        if id(step) not in self.boxes:
+            boxes: list[_WrittenBox] = []
+            columns = 0
+            for m, box, place in zip(self.flow.results[i], step.boxes, step.places, strict=True):
+                tensor = self.flow.maps[m]
+                boxes.append(self._box(step, tensor.name, tensor.shape, box, place, columns))
+                columns += len(box)
+            self.boxes[id(step)] = tuple(boxes)
+        return self.boxes[id(step)]
+
+    def _box(
+        self, step: Step, name: str, shape: tuple[int, ...], box: Box, place: int, columns: int
+    ) -> _WrittenBox:
+        """A box of a step whose starts come behind `columns` others among what moves."""
+        axis = row_axis(shape)
+        rows = (0, 1) if axis is None else box[axis]
+        moves = False
+        if step.strides:
+            others = [columns + k for k in range(len(box)) if k != axis]
+            moves = any(stride[k] for stride in step.strides for k in others)
+        layout = None if moves or place < 0 else self.contents.layout(name, shape, box, place)
+        row_column = -1 if axis is None else columns + axis
+        return _WrittenBox(
+            name, shape, box, place, slice(columns, columns + len(box)), row_column, rows, layout
+        )
+
+    def _write(self, written: _WrittenBox, by: Stride, number: int) -> None:
+        """Write a box, moved by `by`, to the slots from `number` on."""
+        if written.place < 0:
+            return
+        layout = written.layout
+        if layout is None:
+            moved = zip(written.box, by[written.columns], strict=True)
+            box = tuple([(start + d, stop + d) for (start, stop), d in moved])
+            layout = self.contents.layout(written.name, written.shape, box, written.place)
+        first, stop = written.span(by)
+        self.contents.put_rows(layout, first, stop, number)
+
+    def _use_sums(self, call: Call, step: Compute, by: Stride) -> None:
+        """Read the partial sums of a step, and write them unless it finishes them."""
+        name, shape, box = kept_sums(call, (step.moved(by) if by else step).boxes[0])
+        axis = row_axis(shape)
+        first, stop = (0, 1) if axis is None else box[axis]
+        if not step.first:
+            self.contents.rows_on_chip(name, first, stop)
+        if not step.last:
+            layout = self.contents.layout(name, shape, box, step.accumulator, sums=True)
+            self.contents.put_rows(layout, first, stop, first)
 
     def _inputs(self, i: int, operand: MapRead, step: Compute, by: Stride) -> Span | None:
         """Rows of an operand that the step folds; None where it folds none."""
         call = self.flow.calls[i]
-        if (
-            step.inputs is None
-            or not folds_rows(call, operand.input)
-            or not keeps_rows(self.flow.maps[operand.map].shape, call.shape(operand.input))
+        if not folds_rows(call, operand.input) or not keeps_rows(
+            self.flow.maps[operand.map].shape, call.shape(operand.input)
         ):
             return None
         return step.moved(by).inputs if by else step.inputs
 
-    def _read_constants(self, i: int, step: Compute, by: Stride, now: int) -> None:
-        """Touch the weight blocks that the step reads a part of."""
+    def _read_constants(self, i: int, step: Compute, by: Stride) -> None:
+        """Use the weight blocks that the step reads a part of."""
         for weight in self.flow.weights[i]:
-            held = self.blocks.get(weight.name, {})
-            needed = self._needed(i, weight.name, step, by) if len(held) > 1 else None
-            for (place, slot), (box, number) in held.items():
-                content = self.slots[place][slot]
-                if content.number == number and (needed is None or _meet(needed, box)):
-                    content.last = now
+            blocks = self.contents.blocks_on_chip(weight.name)
+            needed = self._needed(i, weight.name, step, by) if len(blocks) > 1 else None
+            for block in blocks:
+                if needed is None or _meet(needed, block.box):
+                    self.contents.use_block(block)
 
     def _needed(self, i: int, name: str, step: Compute, by: Stride) -> Box:
         """Box of a constant that a step reads; of weights, by its output channels alone."""
@@ -394,39 +407,6 @@ class _SlotWalk:
             self.needs[i, name, key, moved.inputs] = footprint
         return footprint
 
-    def _touch(self, place: int, numbers: range, now: int) -> None:
-        slots, count = self.slots[place], self.places[place].slots
-        for number in numbers[-count:]:
-            content = slots.get(number % count)
-            if content is not None and content.number == number:
-                content.last = now
-
-    def _touch_all(self, place: int, now: int) -> None:
-        for content in self.slots[place].values():
-            content.last = now
-
-    def _write(self, place: int, numbers: range, now: int) -> None:
-        """Write rows or blocks into their slots, which ends what they held; pieces make one content."""
-        slots, count = self.slots[place], self.places[place].slots
-        for number in numbers:
-            content = slots.get(number % count)
-            if content is not None and content.number == number:
-                content.last = now
-                continue
-            if content is not None:
-                self.lives.append((place, content.first, max(content.first, min(content.last, now - 1))))
-            slots[number % count] = _Content(number, now, now)
-
 
 def _meet(one: Box, other: Box) -> bool:
     return all(low < stop and start < high for (low, high), (start, stop) in zip(one, other, strict=True))
-
-
-def _maps_by_name(flow: Dataflow) -> dict[str, int]:
-    """Index of every map, also by the names that views give it."""
-    numbers = dict(flow.map_index)
-    for operator in flow.graph.operators:
-        if operator.inputs and operator.inputs[0] in numbers:
-            for name in operator.outputs:
-                numbers.setdefault(name, numbers[operator.inputs[0]])
-    return numbers
