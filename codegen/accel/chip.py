@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from codegen.accel.maps import Extent, dimensions
+from codegen.accel.maps import Extent, extent
 from codegen.source import Unsupported
-from lfopt.ir import Box, Place, Span, Tensor, round_up, within
+from lfopt.ir import Box, Hardware, Place, Tensor
 from lfopt.isa.tables import WINDOW
-
-
-@dataclass(frozen=True, slots=True)
-class RowPart:
-    """A row of a map, or a part of one, in a slot."""
-
-    place: int  # its index in the group
-    number: int  # of the row: it lies in the slot of that number modulo slots
-    channels: Span  # what the slot holds
-    columns: Span
+from lfopt.ops.on_chip import Block, BufferContents, NotOnChip, Ring
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +20,7 @@ class RowRing:
     slots: int
     slot_words: int
     block_words: int
-    shift: int  # row r has number r + shift
+    shift: int  # row r lies in slot (r + shift) modulo slots
     block: int  # block of the slot in which the asked channels begin
     column: int  # column of the slot in which the asked columns begin
     width: int  # columns that the slot holds
@@ -41,152 +32,88 @@ class RowRing:
         return first, (blocks - 1) * self.block_words + self.width * self.column_words
 
 
-@dataclass(frozen=True, slots=True)
-class ConstantBlock:
-    """A part of a constant in a slot."""
+class ChipContents(BufferContents[Ring, Block]):
+    """Contents of the on-chip buffer while a group's steps are encoded, found as rings in words."""
 
-    box: Box
-    place: int  # its index in the group
-    number: int  # of the block: it lies in the slot of that number modulo slots
-    offset: int  # bytes from the start of the slot
-
-
-Row = tuple[str, int, bool]  # map, row, and whether it is partial sums of the map
-
-
-class BufferContents:
-    """Contents of the on-chip buffer: maps, partial sums and constants, by place and slot.
-
-    Places come from the plan, and so does the rule by which parts of a row share a slot (see
-    `simulator.interpreter.buffer`).
-    """
-
-    def __init__(self, places: Sequence[Place], lanes: int) -> None:
-        self.places, self.lanes = places, lanes
-        self._rows: dict[Row, list[RowPart]] = {}
-        self._owner: dict[int, Row] = {}  # address of a slot -> what was written there last
-        self._constants: dict[str, list[ConstantBlock]] = {}
+    def __init__(self, places: Sequence[Place], hardware: Hardware, tensors: Mapping[str, Tensor]) -> None:
+        """`tensors`: maps and views by name. Raises Unsupported for places that do not begin with a word."""
+        super().__init__(places, hardware, Ring)
+        self.tensors, self.lanes = tensors, hardware.mac_columns
         for place in places:
-            if place.address % lanes or (place.slot_bytes % lanes and place.slots > 1):
+            if place.address % self.lanes or (place.slot_bytes % self.lanes and place.slots > 1):
                 raise Unsupported(
                     f"place {place.name!r}: found address {place.address}, slots of {place.slot_bytes} "
-                    f"bytes; accepted: multiples of {lanes}"
+                    f"bytes; accepted: multiples of {self.lanes}"
                 )
 
-    # -- maps ------------------------------------------------------------------------------------------------
+    def write(self, name: str, box: Box, place: int, number: int, *, sums: bool = False) -> RowRing:
+        """Rows of a box of a map, or its partial sums, come to the slots from `number` on.
 
-    def write(
-        self, name: str, tensor: Tensor, part: Extent, place: int, number: int, *, sums: bool = False
-    ) -> RowRing:
-        """Rows of a map come to the slots from `number` on."""
-        where = self.places[place]
-        channels, _, columns = dimensions(tensor)
-        size = WINDOW if sums else 1
-        fits = round_up(channels, self.lanes) * columns * size <= where.slot_bytes
-        frame = RowPart(place, number, part.channels, part.columns)
-        for k, row in enumerate(range(*part.rows)):
-            start = where.address + (number + k) % where.slots * where.slot_bytes
-            frame = (
-                RowPart(place, number + k, (0, channels), (0, columns))
-                if fits
-                else RowPart(place, number + k, part.channels, part.columns)
-            )
-            key = (name, row, sums)
-            pieces = self._alive(key)
-            if not fits and self._owner.get(start) == key:
-                before = next(piece for piece in pieces if self._address(piece) == start)
-                frame = self._joined(name, before, frame, where.slot_bytes // size)
-                pieces.remove(before)
-            self._owner[start] = key
-            self._rows[key] = [*(piece for piece in pieces if piece != frame), frame]
-        return self._ring(frame, part, sums=sums)
-
-    def _joined(self, name: str, before: RowPart, part: RowPart, slot_bytes: int) -> RowPart:
-        """The part that a slot holds after a part of the same row came to it.
-
-        They are joined if both fit the slot; else the new part takes the place of the old one. Raises
-        Unsupported for parts that do not follow each other by channels.
+        Raises Unsupported for parts of a row that share a slot and do not follow each other by channels.
         """
-        channels = (min(before.channels[0], part.channels[0]), max(before.channels[1], part.channels[1]))
-        columns = (min(before.columns[0], part.columns[0]), max(before.columns[1], part.columns[1]))
-        if round_up(channels[1] - channels[0], self.lanes) * (columns[1] - columns[0]) > slot_bytes:
-            return part
-        if columns != before.columns or channels[0] != before.channels[0]:
-            raise Unsupported(
-                f"map {name!r}: parts of a row that share a slot must follow each other by channels"
-            )
-        return RowPart(part.place, part.number, channels, columns)
-
-    def _address(self, piece: RowPart) -> int:
-        where = self.places[piece.place]
-        return where.address + piece.number % where.slots * where.slot_bytes
-
-    def _alive(self, key: Row) -> list[RowPart]:
-        """The parts of a row that nothing has been written over, in the order in which they came."""
-        return [piece for piece in self._rows.get(key, []) if self._owner.get(self._address(piece)) == key]
-
-    def knows(self, name: str) -> bool:
-        """Whether rows of a map came here under this name."""
-        return any(known == name and not sums for known, _, sums in self._rows)
+        tensor = self.tensors[name]
+        part = extent(tensor, box)
+        layout = self.layout(_held(name, sums=sums), tensor.shape, box, place, sums=sums)
+        writes = self.put_rows(layout, *part.rows, number)
+        for ring, _, _, before in writes:
+            if before is not None and (
+                before.frame[2:] != ring.frame[2:] or before.frame[1][0] != ring.frame[1][0]
+            ):
+                raise Unsupported(
+                    f"map {name!r}: parts of a row that share a slot must follow each other by channels"
+                )
+        return self._in_words(writes[-1][0], part, sums=sums)
 
     def read(self, name: str, part: Extent, *, sums: bool = False) -> RowRing:
         """The ring in which rows lie, all of which are on chip.
 
         Raises Unsupported if they do not lie in one ring, or begin within a block of lanes.
         """
-        pieces = [self._piece((name, row, sums), part) for row in range(*part.rows)]
-        first = pieces[0]
-        for k, piece in enumerate(pieces):
-            if piece != RowPart(first.place, first.number + k, first.channels, first.columns):
-                raise Unsupported(
-                    f"map {name!r}, rows {part.rows[0]} to {part.rows[1]}: they do not lie one after the "
-                    "other in one ring"
-                )
-        if (part.channels[0] - first.channels[0]) % self.lanes:
+        box = ((0, 1), part.channels, (0, 1), part.columns)[: len(self.tensors[name].shape)]
+        try:
+            lying = self.find_rows(_held(name, sums=sums), *part.rows, box)
+        except NotOnChip as error:
+            raise Unsupported(
+                f"map {name!r}: row {error.row} is not on chip as a whole when it is read"
+            ) from None
+        ring = lying[0][0]
+        if any(other is not ring for other, _ in lying):
+            raise Unsupported(
+                f"map {name!r}, rows {part.rows[0]} to {part.rows[1]}: they do not lie one after the "
+                "other in one ring"
+            )
+        if (part.channels[0] - ring.frame[1][0]) % self.lanes:
             raise Unsupported(
                 f"map {name!r}: found a part that begins at channel {part.channels[0]}; accepted: multiples "
                 f"of {self.lanes}"
             )
-        return self._ring(pieces[-1], part, sums=sums)
+        return self._in_words(ring, part, sums=sums)
 
-    def _ring(self, last: RowPart, part: Extent, *, sums: bool) -> RowRing:
-        """The ring in which the last row of a part lies as that piece."""
-        where, size = self.places[last.place], WINDOW if sums else 1
-        width = last.columns[1] - last.columns[0]
+    def _in_words(self, ring: Ring, part: Extent, *, sums: bool) -> RowRing:
+        """A ring from where some channels and columns begin in its slots."""
+        table, size = ring.table, WINDOW if sums else 1
+        columns = ring.frame[3] if len(ring.frame) == 4 else (0, 1)
+        width = columns[1] - columns[0]
         return RowRing(
-            base=where.address // self.lanes,
-            slots=where.slots,
-            slot_words=where.slot_bytes // self.lanes,
+            base=table.address // self.lanes,
+            slots=len(table.rows),
+            slot_words=table.slot_bytes // self.lanes,
             block_words=width * size,
-            shift=last.number - (part.rows[1] - 1),
-            block=(part.channels[0] - last.channels[0]) // self.lanes,
-            column=part.columns[0] - last.columns[0],
+            shift=ring.shift,
+            block=(part.channels[0] - ring.frame[1][0]) // self.lanes,
+            column=part.columns[0] - columns[0],
             width=width,
             column_words=size,
         )
 
-    def _piece(self, key: Row, part: Extent) -> RowPart:
-        for piece in reversed(self._alive(key)):
-            if within((part.channels, part.columns), (piece.channels, piece.columns)):
-                return piece
-        raise Unsupported(f"map {key[0]!r}: row {key[1]} is not on chip as a whole when it is read")
-
-    # -- constants -------------------------------------------------------------------------------------------
-
-    def load(self, name: str, block: ConstantBlock) -> None:
-        """A part of a constant comes to a slot."""
-        others = [other for other in self._constants.get(name, []) if not self._same_slot(other, block)]
-        self._constants[name] = [*others, block]
-
-    def _same_slot(self, a: ConstantBlock, b: ConstantBlock) -> bool:
-        return (
-            a.place == b.place
-            and a.number % self.places[a.place].slots == b.number % self.places[b.place].slots
-        )
-
-    def constant(self, name: str, box: Box) -> ConstantBlock:
+    def constant(self, name: str, box: Box) -> Block:
         """The block that holds a part of a constant. Raises Unsupported if none holds all of it."""
-        for block in reversed(self._constants.get(name, [])):
-            if within(box, block.box):
-                return block
-        raise Unsupported(f"constant {name!r}: a part is read that is not on chip in one block")
+        try:
+            return self.find_block(name, box)
+        except NotOnChip:
+            raise Unsupported(f"constant {name!r}: a part is read that is not on chip in one block") from None
+
+
+def _held(name: str, *, sums: bool) -> str:
+    """Name on chip of a map, or of its partial sums."""
+    return f"sums of {name}" if sums else name

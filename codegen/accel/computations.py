@@ -71,7 +71,7 @@ def _made_by(site: Site, call: Call, step: Compute, result: Tensor) -> list[Issu
             raise refused(stage.call, reason)
         if not site.lying:
             place, sums = (step.places[0], False) if step.last else (step.accumulator, True)
-            site.chip.write(result.name, result, box, place, box.rows[0], sums=sums)
+            site.chip.write(result.name, step.boxes[0], place, box.rows[0], sums=sums)
         commands += [
             run for job in METHODS[arithmetic(stage.call)](site, stage, one, box) for run in job.runs()
         ]

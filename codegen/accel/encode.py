@@ -11,7 +11,7 @@ from math import gcd, prod
 
 import numpy as np
 
-from codegen.accel.chip import BufferContents, ConstantBlock
+from codegen.accel.chip import ChipContents
 from codegen.accel.computations import runs_of
 from codegen.accel.constants import Chunk, arranged, bias_bytes, spans_of
 from codegen.accel.folding import Entry, Item, Repetition, folded
@@ -41,6 +41,7 @@ from lfopt.isa.tables import BEAT_BYTES, DESCRIPTORS, FACTOR_ROWS, MOVING, TABLE
 from lfopt.ops import Call, Dataflow
 from lfopt.ops.arithmetic import MOVE, SUMS, arithmetic
 from lfopt.ops.footprint import footprints
+from lfopt.ops.on_chip import Block
 from lfopt.ops.stages import calls_of, parameters
 from lfopt.planning.accelerator.commands import blocks, is_depthwise, refusal
 from lfopt.planning.accelerator.parameter_store import ParameterStore, parameter_space
@@ -205,7 +206,7 @@ class _Encoder:
 
     def runs(self, group: PlannedGroup) -> Iterator[tuple[Step, int, IssuedCommand]]:
         """Commands of a group, each with its step and the number of that."""
-        self.chip = BufferContents(group.places, self.lanes)
+        self.chip = ChipContents(group.places, self.plan.hardware, self.graph.tensors)
         calls = calls_of(group.nodes, group.steps, self.calls)
         self.spans = _folded_spans(group)
         self.chunks: dict[tuple[str, object], list[Chunk]] = {}
@@ -230,6 +231,7 @@ class _Encoder:
             self.words + FACTOR_ROWS,
         )
         for number, step in enumerate(unfold(group.steps)):
+            self.chip.now = number
             if id(step) in loads:
                 self._make_room(group, loads[id(step)])
             for run in (
@@ -294,7 +296,7 @@ class _Encoder:
     def _load_constant(self, group: PlannedGroup, step: Transfer) -> IssuedCommand:
         place = group.places[step.place]
         data, self.chunks[step.tensor, step.box] = self._arranged(step)
-        self.chip.load(step.tensor, ConstantBlock(step.box, step.place, step.slot, step.offset))
+        self.chip.put_block(Block(step.tensor, step.box, step.place, step.slot, step.offset), len(data))
         words = -(-len(data) // self.lanes)
         base = place.address + step.offset
         if base % self.lanes:
@@ -357,6 +359,8 @@ class _Encoder:
                 "as they are made"
             )
         part = extent(tensor, step.box)
+        if not (part.depth and part.height and part.width):
+            return []
         channels, _, width = dimensions(tensor)
         count, tail = blocks(part.depth, self.lanes)
         if part.channels[0] % self.lanes or (part.channels[1] % self.lanes and part.channels[1] != channels):
@@ -374,13 +378,10 @@ class _Encoder:
         ring = (
             self.chip.read(step.tensor if self.chip.knows(step.tensor) else root, part)
             if step.store
-            else self.chip.write(step.tensor, tensor, part, step.place, step.slot)
+            else self.chip.write(step.tensor, step.box, step.place, step.slot)
         )
         touched = [ring.words(row, count) for row in range(*part.rows)]
-        in_dram, slot = (
-            part.channels[0] // self.lanes,
-            (part.rows[0] + ring.shift) if step.store else step.slot,
-        )
+        in_dram = part.channels[0] // self.lanes
         runs: list[IssuedCommand] = []
         for first, stop, last in (
             ((0, count - 1, self.lanes), (count - 1, count, tail)) if apart else ((0, count, tail),)
@@ -402,7 +403,7 @@ class _Encoder:
                 Opcode.STORE if step.store else Opcode.LOAD,
                 payload(values),
                 part.height,
-                numbers(row=part.rows[0], slot=slot, **moving),
+                numbers(row=part.rows[0], slot=step.slot, **moving),
             )
             run.map = root
             (run.reads if step.store else run.writes).extend(touched)
@@ -430,9 +431,8 @@ class _Encoder:
             "w_base": place.address + block.offset + chunk.offset + ahead, "w_block_bytes": chunk.block_bytes,
             "w_slots": place.slots, "w_slot_words": place.slot_bytes // lanes,
         }  # fmt: skip
-        touched = place.address + block.number % place.slots * place.slot_bytes + block.offset
         size = -(-(chunk.offset + (stop - start) * chunk.block_bytes // lanes) // lanes) + 1
-        reads = [(touched // lanes, min(size, place.slot_bytes // lanes or size))]
+        reads = [(block.start // lanes, min(size, place.slot_bytes // lanes or size))]
         if step.last and call.has(2):
             if prod(call.shape(2)) == 1:  # it comes with the command: a constant of one element is not loaded
                 bias = np.unique(np.frombuffer(bias_bytes(call, span), "<i4"))
@@ -447,9 +447,7 @@ class _Encoder:
                 values |= self._bias(call, (span[0] - span[0] % lanes, span[1]), block, reads)
         return WeightLocation(values, block.number, reads)
 
-    def _bias(
-        self, call: Call, span: Span, weights: ConstantBlock, reads: list[tuple[int, int]]
-    ) -> dict[str, int]:
+    def _bias(self, call: Call, span: Span, weights: Block, reads: list[tuple[int, int]]) -> dict[str, int]:
         chip, lanes = self.chip, self.lanes
         block = chip.constant(call.operator.inputs[2], (span,))
         place, (start, _) = chip.places[block.place], block.box[-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from codegen.accel.chip import BufferContents, RowRing
+from codegen.accel.chip import ChipContents, RowRing
 from codegen.accel.maps import Extent, dimensions, extent
 from codegen.accel.runs import IssuedCommand, Payload, Words, numbers, payload
 from codegen.source import Unsupported
@@ -36,7 +36,7 @@ class WeightLocation:
 class Site:
     """The surroundings of a group's computations: what is on chip, and where parameters lie."""
 
-    chip: BufferContents
+    chip: ChipContents
     lanes: int
     tensors: Mapping[str, Tensor]  # maps and views by name
     behind: Mapping[str, str]  # the map behind a view
