@@ -171,7 +171,7 @@ class BufferContents(Generic[RingType, BlockType]):
         self._blocks: dict[str, list[BlockType]] = {}  # per constant
         self._layouts: dict[tuple[int, str, Box, bool], RowLayout[RingType]] = {}
         self._sizes: dict[tuple[Box, bool], int] = {}  # bytes of parts of rows
-        self.changed: dict[str, int] = {}  # per map: step in which rows of it last came or went
+        self.dropped: dict[str, int] = {}  # per map: step in which a row of it was last overwritten
 
     def lives(self) -> np.ndarray:
         """(lives, 3) int64: place, first and last step of everything that was written, where lives are kept.
@@ -238,7 +238,7 @@ class BufferContents(Generic[RingType, BlockType]):
 
     def _release(self, ring: Ring) -> None:
         """Note that a row is no longer in its ring, and drop the ring after its last one."""
-        self.changed[ring.name] = self.now
+        self.dropped[ring.name] = self.now
         ring.held -= 1
         if not ring.held:
             rings = self._framed[ring.table.place, ring.name, ring.frame]
@@ -289,7 +289,6 @@ class BufferContents(Generic[RingType, BlockType]):
         name = layout.name
         if name not in self._rings:
             self._rings[name] = []
-        self.changed[name] = self.now
         writes: list[RowWrite[RingType]] = []
         if not layout.row_bytes:
             return writes

@@ -177,7 +177,7 @@ class Buffer(BufferContents[RingBuffer, HeldBlock]):
         first, stop = (0, 1) if axis is None else box[axis]
         self.now += 1
         self._rings.setdefault(name, [])
-        self.changed[name] = self.now
+        self._read.pop(name, None)
         if first >= stop:
             return
         where = self._place(place)
@@ -199,16 +199,16 @@ class Buffer(BufferContents[RingBuffer, HeldBlock]):
 
         Raises NotOnChip where a row is missing.
         """
-        change = self.changed.get(name, 0)
+        dropped = self.dropped.get(name, 0)
         when, what, values = self._read.get(name, (NOTHING, (), None))
-        if when == change and what == box and values is not None:
+        if when == dropped and what == box and values is not None:
             return values  # nothing of it came or went since
         axis = row_axis(box_shape(box))
         first, stop = (0, 1) if axis is None else box[axis]
         part = box if axis is None else cut(box, axis, (0, 1))
         parts = [ring.read(part, run) for ring, run in self.find_rows(name, first, stop, part)]
         values = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=axis or 0)
-        self._read[name] = change, box, values
+        self._read[name] = dropped, box, values
         return values
 
     def write_block(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import mul
 from typing import NamedTuple
 
@@ -70,8 +71,10 @@ def occupancy(group: PlannedGroup, flow: Dataflow, hardware: Hardware, points: i
         dtype=np.int64,
     )
     total = sizes @ slots_in_use
-    spans = np.array_split(np.arange(steps), min(points, steps)) if steps else []
-    shown = [int(span[0] + np.argmax(total[span])) for span in spans]
+    count = min(points, steps)
+    size, longer = divmod(steps, max(count, 1))  # so many spans are one step longer
+    bounds = [k * size + min(k, longer) for k in range(count + 1)]
+    shown = [start + int(total[start:stop].argmax()) for start, stop in pairwise(bounds)]
     return Occupancy(
         steps,
         tuple(shown),
@@ -173,22 +176,23 @@ def _walked(nodes: Sequence[Node]) -> Iterator[tuple[Step, Stride]]:
 
     def walk(inside: Sequence[Node]) -> Iterator[tuple[Step, Stride]]:
         for node in inside:
-            if isinstance(node, Loop):
+            if not isinstance(node, Loop):
+                yield (
+                    node,
+                    tuple([sum(map(mul, iterations, along)) for along in zip(*node.strides, strict=True)]),
+                )
+            elif iterations or any(isinstance(inner, Loop) for inner in node.body):
                 iterations.append(0)
                 for iteration in range(node.count):
                     iterations[-1] = iteration
                     yield from walk(node.body)
                 iterations.pop()
-            elif not node.strides:
-                yield node, ()
-            elif len(iterations) == 1:
-                iteration = iterations[0]
-                yield node, tuple([iteration * d for d in node.strides[0]])
             else:
-                yield (
-                    node,
-                    tuple([sum(map(mul, iterations, along)) for along in zip(*node.strides, strict=True)]),
-                )
+                steps = [step for step in node.body if not isinstance(step, Loop)]
+                for iteration in range(node.count):
+                    for step in steps:
+                        move = step.strides[0] if step.strides else ()
+                        yield step, tuple([iteration * d for d in move])
 
     return walk(nodes)
 
@@ -200,7 +204,7 @@ class _WrittenBox(NamedTuple):
     shape: tuple[int, ...]  # of the map
     box: Box
     place: int  # -1: it takes no space
-    columns: slice  # where the starts of the box are among what moves
+    columns: int  # starts among what moves that come before those of the box
     row_column: int  # where that of its rows is; -1: one row
     rows: Span
     layout: RowLayout[Ring] | None  # None: it moves along other axes than that of rows
@@ -346,9 +350,7 @@ class _SlotWalk:
             moves = any(stride[k] for stride in step.strides for k in others)
         layout = None if moves or place < 0 else self.contents.layout(name, shape, box, place)
         row_column = -1 if axis is None else columns + axis
-        return _WrittenBox(
-            name, shape, box, place, slice(columns, columns + len(box)), row_column, rows, layout
-        )
+        return _WrittenBox(name, shape, box, place, columns, row_column, rows, layout)
 
     def _write(self, written: _WrittenBox, by: Stride, number: int) -> None:
         """Write a box, moved by `by`, to the slots from `number` on."""
@@ -356,7 +358,7 @@ class _SlotWalk:
             return
         layout = written.layout
         if layout is None:
-            moved = zip(written.box, by[written.columns], strict=True)
+            moved = zip(written.box, by[written.columns :], strict=False)
             box = tuple([(start + d, stop + d) for (start, stop), d in moved])
             layout = self.contents.layout(written.name, written.shape, box, written.place)
         first, stop = written.span(by)
