@@ -41,12 +41,11 @@ from lfopt.ir import (
     whole,
 )
 from lfopt.ir.names import plural
-from lfopt.ops import Call, Dataflow, Tiling, keeps_rows, row_of, statistics
+from lfopt.ops import Call, Dataflow, Tiling, keeps_rows, row_of
 from lfopt.ops.arithmetic import SUMS, arithmetic
-from lfopt.ops.attention import state_box, state_shape
 from lfopt.ops.compute import Part, accumulate, compute, finish, folding, merge
 from lfopt.ops.footprint import footprints
-from lfopt.ops.on_chip import NotOnChip
+from lfopt.ops.on_chip import NotOnChip, kept_sums
 from lfopt.ops.parameter_data import TABLE_BYTES
 from lfopt.ops.recognise import attentions_of
 from lfopt.ops.stages import calls_of, parameters
@@ -478,15 +477,11 @@ class Machine:
         if step.first and step.last:
             values = compute(call, operands, boxes, self.graph.opset)
         elif has_statistics(call) and step.last:
-            state = self.buffer.read_rows(f"sums of {names[0]}", statistics.state_box(call, boxes[0]))
-            values = (finish(call, state, operands, boxes[0]),)
+            held, _, box = kept_sums(call, boxes[0])
+            values = (finish(call, self.buffer.read_rows(held, box), operands, boxes[0]),)
         else:
             sums = accumulate(call, operands, boxes[0], self.graph.opset, step.inputs)
-            held, shape, box = f"sums of {names[0]}", self.graph.shape(names[0]), boxes[0]
-            if call.attention is not None:
-                shape, box = state_shape(call), state_box(call, box)
-            elif has_statistics(call):
-                shape, box = statistics.state_shape(call), statistics.state_box(call, box)
+            held, shape, box = kept_sums(call, boxes[0])
             if not step.first:
                 sums = merge(call, self.buffer.read_rows(held, box), sums)
             if not step.last:
