@@ -3,8 +3,8 @@
 The interpreter (`simulator.interpreter.buffer`), the occupancy (`simulator.model.occupancy`) and the encoder
 of the accelerator (`codegen.accel.chip`) all follow the steps of a group with `BufferContents`. Three others
 do not: the recount (`simulator.recount.onchip`) shares nothing, on purpose; the C that counts
-(`codegen/chip.h`) looks its elements up while it runs; and the cycle model (`simulator.model.queues`) notes
-when the slots are used, not what lies in them.
+(`codegen/chip.h`) looks its elements up while it runs; and the cycle model (`simulator.model.queues`) times
+the uses of slots, in every search: of a map it keeps the place to which it came last, not the rows in it.
 """
 
 from __future__ import annotations
