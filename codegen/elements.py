@@ -6,13 +6,14 @@ In registers they are floats.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
 from codegen.blob import Blob
 
 ElementName = Literal["float32", "bf16"]  # as users call them
+ELEMENT: Final = "float32"  # unless something else is asked for
 
 
 @dataclass(frozen=True, slots=True)

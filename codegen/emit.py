@@ -21,7 +21,7 @@ import numpy as np
 from codegen.blob import digest
 from codegen.calls import calls
 from codegen.counted import CountingCode
-from codegen.elements import BF16, FLOAT32, Element, ElementName
+from codegen.elements import BF16, ELEMENT, FLOAT32, Element, ElementName
 from codegen.kernels.table import winograd_tile
 from codegen.kernels.winograd_bytes import whole_maps
 from codegen.layout import CTYPES, HALVES, channel_shuffles, layouts
@@ -29,7 +29,7 @@ from codegen.loops.strided import Strided, StridedLoops, print_copy
 from codegen.memory import LINE, MemoryPlan, PlannedFlow, lay_out_dram
 from codegen.select import Selected, select
 from codegen.source import CSource, Unsupported
-from codegen.target import Target, target
+from codegen.target import TARGET, THREADS, WINOGRAD, Target, target
 from codegen.writer import CModule, Writer, string
 from lfopt.ir import Graph, Operator, Plan, Quantization, Tensor
 from lfopt.ir.cpu import MOST_THREADS, CpuSchedule
@@ -52,14 +52,14 @@ FOLDS = re.compile(r"\b(first_equal|(largest|smallest|sum|moments|squares)_of)\(
 def emit_c(
     plan: Plan,
     graph: Graph,
-    name: str = "native",
+    name: str = TARGET,
     *,
-    threads: int = 1,
+    threads: int = THREADS,
     embed: bool = False,
     count: bool = False,
     profile: bool = False,
-    winograd: int = 4,
-    element: ElementName = "float32",
+    winograd: int = WINOGRAD,
+    element: ElementName = ELEMENT,
     images: int = 1,
     prefix: str | None = None,
 ) -> CSource:
@@ -116,7 +116,7 @@ def _unrounded(flow: Dataflow) -> frozenset[int]:
     return frozenset(m for m in range(len(flow.maps)) if kept(m))
 
 
-def better_whole(flow: Dataflow, name: str = "native", element: ElementName = "float32") -> int:
+def better_whole(flow: Dataflow, name: str = TARGET, element: ElementName = ELEMENT) -> int:
     """The mask of operators that are better as whole maps than as rows that pass through rings.
 
     Those are convolutions by Winograd's algorithm, convolutions and products with weights whose rows are

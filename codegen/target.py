@@ -5,9 +5,16 @@ from __future__ import annotations
 import platform
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final, Literal
 
-from codegen.elements import BF16, ELEMENTS, FLOAT32, Element
+from codegen.elements import BF16, ELEMENT, ELEMENTS, FLOAT32, Element
 from codegen.source import Unsupported
+
+TargetName = Literal["avx512", "avx2", "neon", "rvv", "c99", "native"]  # as users call them
+# defaults
+TARGET: Final[TargetName] = "native"  # the best for this machine
+THREADS = 1
+WINOGRAD: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +26,9 @@ class Target:
     # vectors that a kernel may hold as sums, so that with weights and temporaries nothing spills
     accumulators: int
     flags: tuple[str, ...]
-    threads: int = 1  # that make each row together
+    threads: int = THREADS  # that make each row together
     # results along a side of the tiles of Winograd's algorithm, at most: 4, 2, or 0 for none
-    winograd: int = 4
+    winograd: int = WINOGRAD
     # whether there are dot products of bytes (AVX-512 VNNI): fast kernels for quantised maps
     dots: bool = False
     element: Element = FLOAT32  # that float32 maps are stored in
@@ -51,7 +58,7 @@ BF16_FLAGS = {"avx512": ("-mavx512bw", "-mavx512bf16"), "neon": ("-march=armv8.2
 BF16_FEATURES = {"avx512": {"avx512bw", "avx512_bf16"}, "neon": {"bf16"}}
 
 
-def target(name: str, element: str = "float32") -> Target:
+def target(name: str, element: str = ELEMENT) -> Target:
     """A target by name; `native` is the best for this machine.
 
     `element`: that float32 maps are stored in. Raises Unsupported.

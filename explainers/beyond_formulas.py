@@ -22,7 +22,7 @@ from lfopt.ir import Hardware
 from lfopt.ops import Dataflow
 from lfopt.ops.columns import column_count
 from lfopt.planning import MODES
-from lfopt.planning.costs.group_costs import MAX_RECOMPUTE
+from lfopt.planning.defaults import MAX_RECOMPUTE
 from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes import ExecutionMode, SearchSpace
 from lfopt.planning.strips import ROUNDING, ColumnLookup, StripGroups

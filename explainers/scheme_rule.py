@@ -28,7 +28,7 @@ from explainers.graph import GroupGraph, GroupGraphs, links, member_table
 from lfopt.ir import Hardware, Scheme
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import SCHEMES
-from lfopt.planning.costs.group_costs import MAX_RECOMPUTE
+from lfopt.planning.defaults import MAX_RECOMPUTE
 
 # (groups, operators) bool -> (groups,) bytes, by mode
 FORMULAS: dict[LabelScheme, Callable[[BeyondFormulas, np.ndarray], np.ndarray]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final, Literal
 
 from lfopt.ir import Graph, InvalidConfig
 from lfopt.rewrite.cleanup import drop_idle
@@ -54,15 +55,17 @@ def _none(graph: Graph) -> Rewriting:
     return Rewriting(graph, (), ())
 
 
+RuleSet = Literal["default", "all", "none"]
 RULES: Mapping[str, Callable[[Graph], Rewriting]] = {
     # BatchNormalization and a scale behind it folded, (Log)Softmax made of its parts, idle operators dropped
     "default": _default,
     "all": _all,
     "none": _none,
 }
+DEFAULT: Final[RuleSet] = "default"
 
 
-def simplify(graph: Graph, rules: str = "default") -> Graph:
+def simplify(graph: Graph, rules: str = DEFAULT) -> Graph:
     """Apply a set of rules by name (a key of `RULES`).
 
     Unless that is "none", Einsum is a matrix product where it can be (`lfopt.rewrite.einsum`), products of

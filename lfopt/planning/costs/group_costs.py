@@ -31,9 +31,11 @@ from lfopt.planning.bounds.bounds import Bounds
 from lfopt.planning.costs.rules import UNMET, Rules
 from lfopt.planning.costs.schemes import check_scheme, seen_by, tables_fly
 from lfopt.planning.costs.shortages import parameter_shortage
+from lfopt.planning.defaults import EPILOGUE, MAX_RECOMPUTE, SCHEME
 from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes import (
     ANYWHERE,
+    DEFAULT_TRAFFIC,
     MODES,
     NEVER,
     SCHEMES,
@@ -51,7 +53,6 @@ from lfopt.planning.steps.limit import never
 from lfopt.rewrite.copies import without_copies
 
 KEPT = 1 << 16  # groups whose bounds are remembered
-MAX_RECOMPUTE = 2.0  # default: multiply-accumulates over those without copies and halos
 
 
 class GroupCosts:
@@ -64,10 +65,10 @@ class GroupCosts:
         self,
         dataflow: Dataflow,
         hardware: Hardware,
-        traffic: Traffic = Traffic.TILED,
+        traffic: Traffic = DEFAULT_TRAFFIC,
         *,
-        scheme: str = "lbdf",
-        epilogue: bool = True,
+        scheme: str = SCHEME,
+        epilogue: bool = EPILOGUE,
         max_recompute: float = MAX_RECOMPUTE,
         constraints: Constraints = FREE,
         known: GroupCosts | None = None,
@@ -119,10 +120,10 @@ class GroupCosts:
         cls,
         graph: Graph,
         hardware: Hardware,
-        traffic: Traffic = Traffic.TILED,
+        traffic: Traffic = DEFAULT_TRAFFIC,
         *,
-        scheme: str = "lbdf",
-        epilogue: bool = True,
+        scheme: str = SCHEME,
+        epilogue: bool = EPILOGUE,
         max_recompute: float = MAX_RECOMPUTE,
         groups: Sequence[Sequence[str]] | None = None,
         constraints: Constraints = FREE,

@@ -14,6 +14,7 @@ from lfopt.planning.modes.chained import Chained, Linked
 from lfopt.planning.modes.gated import Gated
 from lfopt.planning.modes.line_buffers import LineBuffered
 from lfopt.planning.modes.mode import (
+    DEFAULT_TRAFFIC,
     NEVER,
     ExecutionMode,
     ModeOption,
@@ -59,17 +60,17 @@ class SchemeRow(NamedTuple):
 
 
 SCHEMES: dict[str, SchemeRow] = {
-    "lbdf": SchemeRow(("lbdf",), None, "line buffers for every group"),
-    "brr": SchemeRow(("brr",), None, "bands of rows for every group"),
-    "resident": SchemeRow(("resident",), None, "whole maps for every group"),
+    "lbdf": SchemeRow(("lbdf",), None, "line buffers, weights resident"),
+    "brr": SchemeRow(("brr",), None, "bands of rows, weights streamed for each"),
+    "resident": SchemeRow(("resident",), None, "whole maps, weights streamed once"),
     "auto": SchemeRow(
         ("lbdf", "resident", "brr"), "lbdf", "per group, whichever of these moves the fewest bytes"
     ),
     "all": SchemeRow(
         ("lbdf", "resident", "brr", "strips", "sliced", "gated"),
         "lbdf",
-        "as auto, with strips, slices, gates in two phases, maps kept between groups, operators in flight, "
-        "means that run, and copies",
+        "as auto, with strips of columns, slices of channels, gates in two phases, maps kept between groups, "
+        "elementwise operators in flight, means that run, and what is computed again where that spares bytes",
         flights=True,
         chains=True,
         copies=True,
@@ -80,6 +81,7 @@ ANYWHERE = tuple(name for name, mode in MODES.items() if not mode.whole)  # mode
 
 __all__ = [
     "ANYWHERE",
+    "DEFAULT_TRAFFIC",
     "MODES",
     "NEVER",
     "SCHEMES",

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from lfopt.ir import NEVER, BufferUse, Cost, DramBytes, Node, Place
 from lfopt.ops import Dataflow, bits
+from lfopt.planning.defaults import EPILOGUE, TRAFFIC
 from lfopt.planning.groups.groups import Groups
 from lfopt.planning.steps.limit import Limit
 
@@ -28,11 +29,14 @@ class Traffic(Enum):
     PAPER = "paper"
 
 
+DEFAULT_TRAFFIC = Traffic(TRAFFIC)
+
+
 class SearchSpace(NamedTuple):
     """Options of a search beside the modes of a scheme: what is allowed, and how bytes count."""
 
-    traffic: Traffic = Traffic.TILED
-    epilogue: bool = True  # whether an operator and its epilogue may run on any buffer
+    traffic: Traffic = DEFAULT_TRAFFIC
+    epilogue: bool = EPILOGUE  # whether an operator and its epilogue may run on any buffer
     # multiply-accumulates that a group may do, over those of its operators, as `Groups.most_macs` has it
     max_recompute: float = 1.0
 

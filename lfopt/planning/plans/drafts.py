@@ -27,7 +27,8 @@ from lfopt.ir import (
 )
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.chains.linking import relink
-from lfopt.planning.costs.group_costs import MAX_RECOMPUTE, GroupCosts, Traffic
+from lfopt.planning.costs.group_costs import GroupCosts, Traffic
+from lfopt.planning.defaults import BAND_ROWS, EPILOGUE, MAX_RECOMPUTE, SCHEME, TRAFFIC
 from lfopt.planning.groups.repeats import left_for_groups
 from lfopt.planning.modes import SCHEMES
 from lfopt.planning.plans.band_rows import Propose, up_to
@@ -120,10 +121,10 @@ def plan(
     scheme: FusionScheme,
     hardware: Hardware,
     *,
-    modes: Scheme = "lbdf",
-    traffic: TrafficName = "tiled",
-    epilogue: bool = True,
-    band_rows: int | Literal["max"] = 1,
+    modes: Scheme = SCHEME,
+    traffic: TrafficName = TRAFFIC,
+    epilogue: bool = EPILOGUE,
+    band_rows: int | Literal["max"] = BAND_ROWS,
     max_recompute: float = MAX_RECOMPUTE,
     lower_bound_bytes: int | None = None,
     search: SearchRecord = GIVEN,
