@@ -35,8 +35,8 @@ from explainers.predictor import Predictor
 from explainers.scheme_rule import ValidityQuery
 from lfopt import zoo
 from lfopt.app.batch.engine import in_order, processes, values
-from lfopt.app.config import GuidanceName
 from lfopt.app.guidance import explainer, rule
+from lfopt.app.options import GuidanceName
 from lfopt.planning import GroupCosts
 
 NETWORKS = ("efficientnet_b3", "resnet152", "deeplabv3_mobilenet_v3_large", "mobilenet_v2", "squeezenet1_1")

@@ -12,8 +12,8 @@ from explainers.controls import by_need
 from explainers.predictor import WEIGHTS
 from explainers.split import Explain, without
 from lfopt.app.commands.dataset import dataflow
-from lfopt.app.config import GuidanceName
 from lfopt.app.guidance import explainer, rule, screener, splitter
+from lfopt.app.options import GuidanceName
 from lfopt.ir import Hardware, InvalidConfig
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic

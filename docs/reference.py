@@ -6,14 +6,19 @@ date.
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_type_hints
 
+from lfopt.app import api
 from lfopt.app.batch.work import JobResult
 from lfopt.app.chips import energy_fields, hardware_fields, installed
 from lfopt.app.command_line import COMMANDS
+from lfopt.app.compiled import CPU, compile_model
+from lfopt.app.options import help_of
 from lfopt.app.schema import CLASSES, described
 from lfopt.app.sizes import format_size
 from lfopt.isa.document import register_table
@@ -23,6 +28,11 @@ from lfopt.isa.tables import Error, Queue, Told
 from search.methods import METHODS
 
 PAGES = Path(__file__).parent
+FUNCTIONS = (
+    api.load, api.simplify, api.search, api.pareto, api.plan, api.check, api.execute, api.explain, api.report,
+    api.emit_c, compile_model,
+)  # fmt: skip
+CPU_TEXT = "lfopt.Hardware('1MiB', element_bytes=4)"
 BLOCK = re.compile(r"(<!-- from the code: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 MEASURED = re.compile(r"[Cc]ommit ([0-9a-f]{7})[^.]*?(\d{4}-\d\d-\d\d)([^\n]*)")  # commit, day, what follows
 QUESTIONS = {  # page of results: what it answers, and what makes it again
@@ -142,6 +152,22 @@ def _commands() -> Iterator[str]:
         yield f"| [`lfopt {name}`](#{name}) | {text} |"
 
 
+def _options() -> Iterator[str]:
+    """Options of the functions of Python, each of one help and one default once."""
+    yield "| option | of | default | meaning |"
+    yield "|---|---|---|---|"
+    takers: dict[tuple[str, str, str], list[str]] = {}
+    for function in FUNCTIONS:
+        hints = get_type_hints(function, include_extras=True)
+        for name, parameter in inspect.signature(function).parameters.items():
+            if text := help_of(hints[name]):
+                default = CPU_TEXT if parameter.default is CPU else str(parameter.default)
+                takers.setdefault((name, default, text), []).append(function.__name__)
+    for (name, default, text), functions in takers.items():
+        where = ", ".join("compile" if function == "compile_model" else function for function in functions)
+        yield f"| `{name}` | {where} | `{default}` | {_cell(text)} |"
+
+
 def _methods() -> Iterator[str]:
     yield "| method | what it does | fields that it reads | may prove |"
     yield "|---|---|---|---|"
@@ -193,6 +219,7 @@ TABLES = {kind.__name__: (lambda kind=kind: _fields(kind)) for kind in (*CLASSES
     "chips": _chips,
     "commands": _commands,
     "methods": _methods,
+    "options": _options,
     "registers": register_table,
     "register_fields": _register_fields,
     "errors": lambda: _told(error=Error, queue=Queue),

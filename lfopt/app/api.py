@@ -14,34 +14,82 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from codegen.accel import encode as encode_plan
 from codegen.arrays import Inputs, array, by_name
-from codegen.elements import ElementName
+from codegen.elements import ELEMENT
 from codegen.emit import emit_c as print_c
 from codegen.source import CSource
+from codegen.target import TARGET, THREADS, WINOGRAD
 from lfopt.app.arrays import given_back, taken
-from lfopt.app.compiled import Target, check_options
-from lfopt.app.config import (
-    MAX_SECONDS,
-    Config,
-    GuidanceName,
-    Method,
-    Proposal,
-    Rules,
-    find_hardware,
-    load_hardware,
-    validate,
-)
+from lfopt.app.compiled import check_options
+from lfopt.app.config import MAX_SECONDS, Config, SearchConfig, find_hardware, load_hardware, validate
 from lfopt.app.deadline import ReportProgress
-from lfopt.app.explain import ExplainerName, Explainers, costs_of_plan, explained
+from lfopt.app.explain import Explainers, costs_of_plan, explained
 from lfopt.app.files import path_of, write_text
-from lfopt.app.front import Front, front_of
+from lfopt.app.front import Front, FrontQuery, front_of
 from lfopt.app.front_question import Listed, question
 from lfopt.app.nodes import chosen
+from lfopt.app.options import (
+    ANY_MODE,
+    BANDS,
+    BUFFER,
+    BUFFERS,
+    DEFAULT_BUFFER,
+    EXPLAINER,
+    HARDWARE,
+    INPUT_SHAPES,
+    JOINING,
+    MAC_ARRAYS,
+    MAX_BYTES,
+    MINIMISE,
+    NODES,
+    OBJECTIVES,
+    OVER,
+    PICTURE_SECONDS,
+    PROFILE,
+    REPAIR_SECONDS,
+    SLACK,
+    SURROGATE,
+    SWEEP_SECONDS,
+    BandRowsOption,
+    BudgetOption,
+    ChipBudgetOption,
+    CornersOption,
+    CountOption,
+    ElementBytesOption,
+    ElementOption,
+    EmbedOption,
+    ExplainerName,
+    FillOption,
+    FrontSecondsOption,
+    GroupOption,
+    GuidanceOption,
+    JobSecondsOption,
+    MaxCyclesOption,
+    MaxEnergyOption,
+    MaxRecomputeOption,
+    MethodOption,
+    ObjectiveOption,
+    PictureSecondsOption,
+    PrefixOption,
+    ProofSecondsOption,
+    ProposeOption,
+    ProveOption,
+    RepairSecondsOption,
+    RulesOption,
+    SchemeOption,
+    SeedOption,
+    SweepSecondsOption,
+    TargetOption,
+    ThreadsOption,
+    TrafficOption,
+    WeightsOption,
+    WinogradOption,
+)
 from lfopt.app.pipeline import Model, find_plan, load_model, steps_of
 from lfopt.app.proving import proven_again
 from lfopt.app.random_values import random_inputs
@@ -61,15 +109,13 @@ from lfopt.ir import (
     InvalidConfig,
     InvalidPlan,
     Plan,
-    Scheme,
-    TrafficName,
     Verdict,
 )
 from lfopt.ir import Report as Simulation
 from lfopt.planning import SCHEMES, GroupCosts, Limit, masks_of
 from lfopt.planning import plan as plan_scheme
+from lfopt.planning.defaults import BAND_ROWS
 from lfopt.rewrite import simplify as simplified
-from search.objectives import ObjectiveName
 from simulator.interpreter.execute import Execution
 from simulator.interpreter.execute import execute as run_steps
 from simulator.model.simulate import simulate as carried_out
@@ -80,12 +126,16 @@ PlanLike = Planned | Plan | File
 Chip = Hardware | File  # a description, its file, or the size of its buffer such as "256KiB"
 Size = int | str  # bytes, "256KiB", "unlimited"
 Groups = FusionScheme | Sequence[Sequence[str]]
-DEFAULT_BUFFER = "256KiB"  # as on the command line
 
 # -- networks ------------------------------------------------------------------------------------------------
 
 
-def load(model: Network, input_shapes: InputShapes | None = None, *, weights: bool = True) -> Graph:
+def load(
+    model: Network,
+    input_shapes: Annotated[InputShapes | None, INPUT_SHAPES] = None,
+    *,
+    weights: WeightsOption = True,
+) -> Graph:
     """A network as it is in its file, every shape known, dead operators removed; not simplified.
 
     `input_shapes`: of inputs by name, where the file leaves them open or others are wanted. `weights`:
@@ -99,7 +149,7 @@ def load(model: Network, input_shapes: InputShapes | None = None, *, weights: bo
     return model
 
 
-def simplify(model: Network, rules: Rules = "default") -> Graph:
+def simplify(model: Network, rules: RulesOption = Config.rules) -> Graph:
     """The same network with fewer operators.
 
     `rules`: default folds BatchNormalization and lets linear layers work on maps [b, s, d]; all also rewrites
@@ -121,35 +171,35 @@ def legal(model: Network, scheme: Groups) -> Verdict:
 
 def search(
     model: Network,
-    buffer: Size | None = None,
+    buffer: Annotated[Size | None, BUFFER] = None,
     *,
-    hardware: Chip | None = None,
-    element_bytes: int | None = None,
-    scheme: Scheme = "lbdf",
-    method: Method = "exact",
-    traffic: TrafficName = "tiled",
-    epilogue: bool = True,
-    band_rows: int | Literal["max"] | None = None,
-    max_recompute: float = 2.0,
-    rules: Rules | None = None,
-    input_shapes: InputShapes | None = None,
-    seed: int = 0,
-    budget: int = 5000,
-    time_limit: float | None = None,
-    guidance: GuidanceName = "none",
-    propose: Proposal = "none",
-    profile: bool = False,
-    objective: ObjectiveName = "bytes",
-    surrogate: bool = False,
-    slack: float | None = None,
-    max_bytes: Size | None = None,
-    max_cycles: int | None = None,
-    max_energy: float | None = None,
+    hardware: Annotated[Chip | None, HARDWARE] = None,
+    element_bytes: ElementBytesOption | None = None,
+    scheme: SchemeOption = Config.scheme,
+    method: MethodOption = SearchConfig.method,
+    traffic: TrafficOption = Config.traffic,
+    epilogue: Annotated[bool, JOINING] = Config.epilogue,
+    band_rows: BandRowsOption = Config.band_rows,
+    max_recompute: MaxRecomputeOption = Config.max_recompute,
+    rules: RulesOption | None = None,
+    input_shapes: Annotated[InputShapes | None, INPUT_SHAPES] = None,
+    seed: SeedOption = SearchConfig.seed,
+    budget: BudgetOption = SearchConfig.budget,
+    time_limit: JobSecondsOption | None = SearchConfig.time_limit,
+    guidance: GuidanceOption = SearchConfig.guidance,
+    propose: ProposeOption = SearchConfig.propose,
+    profile: Annotated[bool, PROFILE] = SearchConfig.profile,
+    objective: ObjectiveOption = SearchConfig.objective,
+    surrogate: Annotated[bool, SURROGATE] = SearchConfig.surrogate,
+    slack: Annotated[float | None, SLACK] = SearchConfig.slack,
+    max_bytes: Annotated[Size | None, MAX_BYTES] = SearchConfig.max_dram_bytes,
+    max_cycles: MaxCyclesOption | None = SearchConfig.max_cycles,
+    max_energy: MaxEnergyOption | None = SearchConfig.max_energy_uj,
     together: Sequence[Sequence[str]] = (),
     alone: Sequence[str] = (),
     cut: Sequence[Sequence[str]] = (),
     mode: Mapping[str, str] | None = None,
-    weights: bool = True,
+    weights: WeightsOption = True,
     progress: ReportProgress | None = None,
 ) -> Planned:
     """The fusion plan of least DRAM traffic, with a proof of how good it is.
@@ -159,16 +209,13 @@ def search(
     >>> search("zoo:squeezenet1_1", buffer="256KiB", weights=False)
     Planned(Plan(squeezenet1_1: 262,144 B of buffer, lbdf, 12 groups, 4,769,888 B of DRAM, optimal))
 
-    `buffer`: on chip, 256KiB if neither it nor `hardware` says; wins over `hardware`, a `Hardware`, its file,
-    or one of those installed, by name. `element_bytes`: of a feature map's element; 2, or 1 of a quantised
-    network. `rules`: see `simplify`; a Graph is taken as it is unless they are given. `weights`: whether
-    zoo:NAME gets values, without which a plan cannot be executed or compiled. `max_energy`: uJ.
-    `progress(what, share)` is called now and then. All others are those of `lfopt search` and of its
-    configuration. Ctrl-C leaves the best plan so far: `result.interrupted`. Raises LfoptError.
+    Options are those of `lfopt search` and of its configuration, see `lfopt search --help` and docs/api.md. A
+    Graph is taken as it is unless `rules` are given. `progress(what, share)` is called now and then. Ctrl-C
+    leaves the best plan so far: `result.interrupted`. Raises LfoptError.
     """
     graph = load(model, input_shapes, weights=weights)
     if rules is not None or not isinstance(model, Graph):
-        graph = simplified(graph, rules or "default")
+        graph = simplified(graph, rules or Config.rules)
     chip = _chip(hardware, buffer, element_bytes)
     searching = {
         "method": method, "seed": seed, "budget": budget, "time_limit": time_limit,
@@ -196,19 +243,19 @@ def search(
 def pareto(
     model: Network,
     *,
-    hardware: Chip | None = None,
-    over: Listed[str] | None = None,
-    buffers: Listed[Size] | None = None,
-    mac_arrays: Listed[str | tuple[int, int]] | None = None,
-    objectives: Listed[str] | None = None,
-    minimise: Listed[str] | None = None,
-    element_bytes: int | None = None,
-    scheme: Scheme = "auto",
-    epilogue: bool = True,
-    corners: int = 32,
-    budget: int = 200,
-    seed: int = 0,
-    time_limit: float | None = None,
+    hardware: Annotated[Chip | None, HARDWARE] = None,
+    over: Annotated[Listed[str] | None, OVER] = None,
+    buffers: Annotated[Listed[Size] | None, BUFFERS] = None,
+    mac_arrays: Annotated[Listed[str | tuple[int, int]] | None, MAC_ARRAYS] = None,
+    objectives: Annotated[Listed[str] | None, OBJECTIVES] = None,
+    minimise: Annotated[Listed[str] | None, MINIMISE] = None,
+    element_bytes: ElementBytesOption | None = None,
+    scheme: SchemeOption = ANY_MODE,
+    epilogue: Annotated[bool, JOINING] = Config.epilogue,
+    corners: CornersOption = FrontQuery.corners,
+    budget: ChipBudgetOption = FrontQuery.budget,
+    seed: SeedOption = SearchConfig.seed,
+    time_limit: FrontSecondsOption | None = FrontQuery.time_limit,
     progress: ReportProgress | None = None,
 ) -> Front:
     """The Pareto front of plans over buffers and MAC arrays, with its knees.
@@ -239,10 +286,10 @@ def plan(
     scheme: Groups,
     hardware: Chip,
     *,
-    modes: Scheme = "lbdf",
-    traffic: TrafficName = "tiled",
-    epilogue: bool = True,
-    band_rows: int | Literal["max"] = 1,
+    modes: SchemeOption = Config.scheme,
+    traffic: TrafficOption = Config.traffic,
+    epilogue: Annotated[bool, JOINING] = Config.epilogue,
+    band_rows: Annotated[int | Literal["max"], BANDS] = BAND_ROWS,
     lower_bound_bytes: int | None = None,
     limit: Limit | None = None,
 ) -> Plan | DoesNotFit:
@@ -278,7 +325,11 @@ def load_plan(path: File) -> Planned:
 
 
 def check(
-    plan: PlanLike, *, model: Network | None = None, prove: bool = False, time_limit: float | None = None
+    plan: PlanLike,
+    *,
+    model: Network | None = None,
+    prove: ProveOption = False,
+    time_limit: ProofSecondsOption | None = None,
 ) -> Verified:
     """A recount of everything that a plan claims, which shares nothing with the planner.
 
@@ -313,8 +364,8 @@ def execute(
     inputs: Inputs | None = None,
     *,
     model: Network | None = None,
-    fill: bool = False,
-    seed: int = 0,
+    fill: FillOption = False,
+    seed: SeedOption = SearchConfig.seed,
 ) -> Execution:
     """Run a plan row by row, holding on chip only what it says, and count every DRAM byte.
 
@@ -345,17 +396,17 @@ def execute(
 
 def explain(
     what: PlanLike | Network,
-    nodes: str | Sequence[str] | None = None,
+    nodes: Annotated[str | Sequence[str] | None, NODES] = None,
     *,
-    group: int | None = None,
+    group: GroupOption | None = None,
     model: Network | None = None,
-    buffer: Size | None = None,
-    hardware: Chip | None = None,
-    element_bytes: int | None = None,
-    scheme: Scheme | None = None,
-    explainer: ExplainerName | Sequence[ExplainerName] = (),
-    seconds: float = 5.0,
-    seed: int = 0,
+    buffer: Annotated[Size | None, BUFFER] = None,
+    hardware: Annotated[Chip | None, HARDWARE] = None,
+    element_bytes: ElementBytesOption | None = None,
+    scheme: SchemeOption | None = None,
+    explainer: Annotated[ExplainerName | Sequence[ExplainerName], EXPLAINER] = (),
+    seconds: RepairSecondsOption = REPAIR_SECONDS,
+    seed: SeedOption = SearchConfig.seed,
 ) -> Explained:
     """Why operators do not fit the buffer as one group: bytes by tensor, and the cheapest repairing cut.
 
@@ -383,7 +434,9 @@ def explain(
         costs = costs_of_plan(loaded, graph, chip, scheme)
         masks = masks_of(costs.dataflow, [planned.nodes for planned in loaded.groups])
     else:
-        costs = GroupCosts.of(_network(what), _chip(hardware, buffer, element_bytes), scheme=scheme or "lbdf")  # pyright: ignore[reportArgumentType]
+        graph = _network(what)  # pyright: ignore[reportArgumentType]
+        chip = _chip(hardware, buffer, element_bytes)
+        costs = GroupCosts.of(graph, chip, scheme=scheme or Config.scheme)
         masks = ()
     if group is not None and not (type(group) is int and 0 <= group < len(masks)):
         accepted = f"a group of the plan, 0 to {len(masks) - 1}" if masks else "nodes, of a network"
@@ -398,9 +451,9 @@ def report(
     file: File | None = None,
     *,
     model: Network | None = None,
-    sweep_seconds: float = 4.0,
-    explainer: Sequence[ExplainerName] = (),
-    explain_seconds: float = 3.0,
+    sweep_seconds: SweepSecondsOption = SWEEP_SECONDS,
+    explainer: Annotated[Sequence[ExplainerName], EXPLAINER] = (),
+    explain_seconds: PictureSecondsOption = PICTURE_SECONDS,
 ) -> str:
     """A plan as one HTML page that asks for nothing from anywhere; written to `file` too, if it is given.
 
@@ -416,15 +469,15 @@ def report(
 
 def emit_c(
     plan: PlanLike,
-    target: Target = "native",
+    target: TargetOption = TARGET,
     *,
     model: Network | None = None,
-    threads: int = 1,
-    embed: bool = False,
-    count: bool = False,
-    winograd: Literal[0, 2, 4] = 4,
-    element: ElementName = "float32",
-    prefix: str | None = None,
+    threads: ThreadsOption = THREADS,
+    embed: EmbedOption = False,
+    count: CountOption = False,
+    winograd: WinogradOption = WINOGRAD,
+    element: ElementOption = ELEMENT,
+    prefix: PrefixOption | None = None,
 ) -> CSource:
     """A plan as C: `files` by name.
 

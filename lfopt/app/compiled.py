@@ -12,21 +12,31 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, get_args
 
 import numpy as np
 
 from codegen.build import build, compiler_version, find_compiler, write_source
-from codegen.elements import ELEMENTS, ElementName
+from codegen.elements import ELEMENT, ELEMENTS, ElementName
 from codegen.emit import better_whole, emit_c
 from codegen.runtime import Compiled
 from codegen.source import CSource
+from codegen.target import TARGET, THREADS, TargetName
 from codegen.target import target as instructions
 from lfopt.app.by_shape import CompiledByShape
 from lfopt.app.cache import CacheEntry, cache_folder, kept, key_of
 from lfopt.app.cache_contents import size_limit, trim
 from lfopt.app.config import SearchConfig, find_hardware, load_hardware
 from lfopt.app.deadline import ReportProgress
+from lfopt.app.options import (
+    CPU_HELP,
+    INPUT_SHAPES,
+    ElementOption,
+    TargetOption,
+    ThreadsOption,
+    TuneOption,
+    VerifyOption,
+)
 from lfopt.app.pipeline import Model, label_of, load_network, run_search
 from lfopt.app.plans import make_draft
 from lfopt.app.profiles import Profiles, group_times, this_machine, tuned
@@ -43,7 +53,6 @@ from lfopt.planning import GroupCosts, Propose
 from lfopt.rewrite.images import one_image
 from search.result import Result
 
-Target = Literal["avx512", "avx2", "neon", "rvv", "c99", "native"]
 # half of a common L2 cache; weights stream through the other half
 CPU = Hardware(1 << 20, element_bytes=4, name="cpu")
 SEARCH_SECONDS = 60.0  # the best plan by then is taken
@@ -53,13 +62,13 @@ WEIGHTS = "weights.bin"
 def compile_model(
     model: Model | Graph,
     *,
-    threads: int = 1,
-    target: Target = "native",
-    hardware: Hardware | str | os.PathLike[str] = CPU,
-    input_shapes: InputShapes | None = None,
-    element: ElementName = "float32",
-    tune: bool = False,
-    verify: bool = False,
+    threads: ThreadsOption = THREADS,
+    target: TargetOption = TARGET,
+    hardware: Annotated[Hardware | str | os.PathLike[str], CPU_HELP] = CPU,
+    input_shapes: Annotated[InputShapes | None, INPUT_SHAPES] = None,
+    element: ElementOption = ELEMENT,
+    tune: TuneOption = False,
+    verify: VerifyOption = False,
 ) -> Compiled | CompiledByShape | CompiledModule:
     """A network, compiled for this machine.
 
@@ -126,10 +135,10 @@ def chip_of(hardware: Hardware | str | os.PathLike[str]) -> Hardware:
 def compile_graph(
     graph: Graph,
     *,
-    threads: int = 1,
-    target: Target = "native",
+    threads: int = THREADS,
+    target: TargetName = TARGET,
     hardware: Hardware = CPU,
-    element: ElementName = "float32",
+    element: ElementName = ELEMENT,
     label: str = "model",
     report: ReportProgress | None = None,
     tune: bool = False,
@@ -191,10 +200,10 @@ def compile_graph(
 def print_graph(
     graph: Graph,
     *,
-    threads: int = 1,
-    target: Target = "native",
+    threads: int = THREADS,
+    target: TargetName = TARGET,
     hardware: Hardware = CPU,
-    element: ElementName = "float32",
+    element: ElementName = ELEMENT,
     label: str = "model",
 ) -> CSource:
     """What `compile_graph` would compile. Refuses what it refuses; needs no compiler, and keeps nothing."""
@@ -226,14 +235,14 @@ def image_by_image(graph: Graph) -> tuple[Graph, int]:
     return (graph, 1) if isinstance(split, str) else split
 
 
-def check_options(target: str, threads: int, element: str = "float32") -> None:
+def check_options(target: str, threads: int, element: str = ELEMENT) -> None:
     """Check the options of a compilation.
 
     Raises InvalidConfig for an unknown target, number of threads or element type; Unsupported for an element
     type that the target has no instructions for.
     """
-    if not isinstance(target, str) or target not in get_args(Target):
-        raise InvalidConfig(f"target: found {_shown(target)}; accepted: {', '.join(get_args(Target))}")
+    if not isinstance(target, str) or target not in get_args(TargetName):
+        raise InvalidConfig(f"target: found {_shown(target)}; accepted: {', '.join(get_args(TargetName))}")
     if not isinstance(threads, int) or threads < 1:
         raise InvalidConfig(f"threads: found {_shown(threads)}; accepted: a whole number of at least 1")
     if not isinstance(element, str) or element not in get_args(ElementName):
@@ -253,7 +262,7 @@ def _check_values(graph: Graph, label: str) -> None:
         raise MissingValues(f"{label}: constant {absent!r} has no values; give a model with weights")
 
 
-def cpu_costs(graph: Graph, hardware: Hardware, element: ElementName = "float32") -> GroupCosts:
+def cpu_costs(graph: Graph, hardware: Hardware, element: ElementName = ELEMENT) -> GroupCosts:
     """What groups cost on a CPU.
 
     Elements of a quantised network are bytes, those of bf16 two, whatever the hardware description says.
@@ -304,7 +313,7 @@ class _WholeMaps(Adapted[Floor]):
         return self.model.price(group)
 
 
-def cpu_model(costs: GroupCosts, target: str = "native", element: ElementName = "float32") -> CostModel:
+def cpu_model(costs: GroupCosts, target: str = TARGET, element: ElementName = ELEMENT) -> CostModel:
     """The cost model of the CPU: operators better computed as whole maps begin groups of their own.
 
     Nothing but their epilogue joins them.
@@ -326,10 +335,10 @@ def cpu_model(costs: GroupCosts, target: str = "native", element: ElementName = 
 def plan_for_cpu(
     graph: Graph,
     hardware: Hardware,
-    target: Target = "native",
+    target: TargetName = TARGET,
     report: ReportProgress | None = None,
     tuning: Tuning | None = None,
-    element: ElementName = "float32",
+    element: ElementName = ELEMENT,
 ) -> Plan:
     """The plan of least DRAM traffic (see `cpu_costs` and `cpu_model`).
 
@@ -356,7 +365,7 @@ class Tuning:
     threads: int
     compiler: tuple[str, ...]
     report: ReportProgress
-    element: ElementName = "float32"
+    element: ElementName = ELEMENT
 
 
 def _fastest_bands(graph: Graph, costs: GroupCosts, searched: Result, how: Tuning) -> Propose:

@@ -9,27 +9,46 @@ import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from lfopt.app.documents import MAX_TEXT, read_yaml
+from lfopt.app.options import (
+    GUIDANCE,
+    JOINING,
+    MAX_BYTES,
+    METHOD,
+    PROFILE,
+    PROPOSE,
+    SLACK,
+    SURROGATE,
+    BandRowsOption,
+    BudgetOption,
+    GuidanceOption,
+    JobSecondsOption,
+    MaxCyclesOption,
+    MaxEnergyOption,
+    MaxRecomputeOption,
+    Method,
+    MethodOption,
+    ObjectiveOption,
+    ProposeOption,
+    RulesOption,
+    SchemeOption,
+    SeedOption,
+    TrafficOption,
+)
 from lfopt.app.sizes import parse_size
-from lfopt.ir import UNLIMITED, Constraints, Energy, Hardware, InvalidConfig, TrafficName
+from lfopt.ir import UNLIMITED, Constraints, Energy, Hardware, InvalidConfig
 from lfopt.ir.names import one_line
 from lfopt.ir.sizes import read_number
+from lfopt.planning.defaults import EPILOGUE, MAX_RECOMPUTE, SCHEME, TRAFFIC
 from lfopt.planning.modes import SCHEMES
-from search.methods import METHODS, taking
-from search.objectives import Caps, Objective, ObjectiveName
-
-Rules = Literal["default", "all", "none"]
-Proposal = Literal["none", "mapping"]
-GuidanceName = Literal["none", "random", "analytic", "gnne", "pg", "rg"]
-
-if TYPE_CHECKING:
-    Method = Scheme = str
-else:  # what is checked and offered is the table
-    Method, Scheme = Literal[tuple(METHODS)], Literal[tuple(SCHEMES)]
+from lfopt.rewrite import DEFAULT as RULES
+from search.methods import taking
+from search.objectives import Caps, Objective
+from search.options import SearchOptions
 
 T = TypeVar("T")
 MAX_SECONDS = 1e9
@@ -57,30 +76,21 @@ def share(value: object) -> object:
 class SearchConfig:
     """How to search."""
 
-    method: Method = "exact"  # see the table of methods
+    method: MethodOption = METHOD
     # further methods, whose results are printed beside the plan; without guidance
     compare: tuple[Method, ...] = ()
-    seed: int = 0  # of methods that draw random numbers
-    budget: int = 5000  # plans, of the methods that sample
-    # seconds for loading, the search by all methods, what follows it, steps and files; None: until done
-    time_limit: float | None = None
-    # whose explanations say where groups that do not fit are split; none: at random
-    guidance: GuidanceName = "none"
-    # whether C measured on this machine decides the doubtful pairs of dnnfusion, or DRAM bytes
-    profile: bool = False
-    # where nsga2 and local start: the groups that rules of mapping types make (see dnnfusion), or at random
-    propose: Proposal = "none"
-    # what the plan is to have little of: bytes of DRAM, cycles, energy, or edp: energy x delay. By exact
-    # search
-    objective: ObjectiveName = "bytes"
-    # whether the model is asked only about cycles of groups that an estimate hopes much of; proves less, much
-    # sooner
-    surrogate: bool = False
-    # of the fewest bytes, given up for cycles; null: as the chip says
-    slack: Annotated[float | None, BeforeValidator(share)] = None
-    max_dram_bytes: int | None = None  # that the plan may move, whatever the objective
-    max_cycles: int | None = None  # that it may take
-    max_energy_uj: float | None = None  # uJ that it may spend
+    seed: SeedOption = SearchOptions.seed
+    budget: BudgetOption = SearchOptions.budget
+    time_limit: JobSecondsOption | None = None
+    guidance: GuidanceOption = GUIDANCE
+    profile: Annotated[bool, PROFILE] = False
+    propose: ProposeOption = PROPOSE
+    objective: ObjectiveOption = Objective.name
+    surrogate: Annotated[bool, SURROGATE] = False
+    slack: Annotated[float | None, BeforeValidator(share), SLACK] = None
+    max_dram_bytes: Annotated[int | None, MAX_BYTES] = None
+    max_cycles: MaxCyclesOption | None = None
+    max_energy_uj: MaxEnergyOption | None = None
 
     @property
     def wanted(self) -> Objective:
@@ -142,28 +152,18 @@ class SearchConfig:
             raise InvalidConfig(f"search.time_limit: found {self.time_limit}; accepted: seconds above 0")
 
 
-def _rows_or_max(value: object) -> object:
-    if value is not None and value != "max" and type(value) is not int:
-        raise ValueError("a whole number, or max")
-    return value
-
-
 @dataclass(frozen=True)
 class Config:
     """One job: a network, a chip, and what to do with them."""
 
     model: str  # an ONNX file, or zoo:NAME
     hardware: Hardware  # the chip
-    scheme: Scheme = "lbdf"  # how groups may run; auto: whichever mode moves the fewest bytes
-    traffic: TrafficName = "tiled"  # how operators that do not fit the buffer are counted
-    epilogue: bool = True  # whether elementwise operators may always join their producer
-    # multiply-accumulates, of copies and halos too, over the network's own; 1: nothing again. For schemes
-    # with copies
-    max_recompute: float = 2.0
-    # Made at a time by groups in mode lbdf, as many of them as fit.
-    # null: 1, or as the objective wants it, see models.md
-    band_rows: Annotated[int | Literal["max"] | None, BeforeValidator(_rows_or_max)] = None
-    rules: Rules = "default"  # of rewriting before the search
+    scheme: SchemeOption = SCHEME
+    traffic: TrafficOption = TRAFFIC
+    epilogue: Annotated[bool, JOINING] = EPILOGUE
+    max_recompute: MaxRecomputeOption = MAX_RECOMPUTE
+    band_rows: BandRowsOption = None
+    rules: RulesOption = RULES
     together: tuple[tuple[str, ...], ...] = ()  # sets of operators, by name, each in one group
     alone: tuple[str, ...] = ()  # operators that are a group of their own
     cut: tuple[tuple[str, ...], ...] = ()  # sets of operators, no two of which share a group

@@ -14,6 +14,7 @@ import numpy as np
 
 from explainers.graph import links
 from lfopt.app.guidance import explainer, splitter
+from lfopt.app.options import ExplainerName
 from lfopt.fusion import Adapted, CostModel, Floor
 from lfopt.ir import Cost, Graph, Hardware, InvalidConfig, LfoptError, Plan, Scheme
 from lfopt.ir.cost import Mode
@@ -26,7 +27,6 @@ from search.partition import Partitions
 
 Scores = Callable[[int], np.ndarray]  # (group) -> (links,) float64, see `explainers.graph.links`
 Splits = Callable[[int], tuple[int, ...] | None]  # (group) -> legal groups in its place, or None
-ExplainerName = Literal["analytic", "rg", "pg", "gnne", "random"]
 # those asked where nothing else is said, if there are weights for the scheme
 SHIPPED: tuple[ExplainerName, ...] = ("rg", "pg")
 Role = Literal["input", "inner", "output", "weights", "sums", "parameters", "gaps"]

@@ -15,11 +15,12 @@ from itertools import groupby
 from typing import Literal, NamedTuple
 
 from hw_rtl.area import estimate
-from lfopt.app.config import Config
+from lfopt.app.config import Config, SearchConfig
 from lfopt.app.deadline import ReportProgress
 from lfopt.app.figures import GroupFigures
 from lfopt.app.files import path_of
 from lfopt.app.front_data import COSTS, Advice, CostName, FrontData, Point
+from lfopt.app.options import ChipBudgetOption, CornersOption, FrontSecondsOption, SeedOption
 from lfopt.app.recompute import costs_of
 from lfopt.app.sizes import format_size
 from lfopt.fusion import CostModel
@@ -28,7 +29,7 @@ from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts
 from search.exact import solve
 from search.fronts import AXES, Bend, Supported, efficient, hypervolume, knee, supported
-from search.objectives import FIGURE, Choice, Objective, ObjectiveName, best_of, optimise
+from search.objectives import FIGURE, OBJECTIVES, Choice, Objective, ObjectiveName, best_of, optimise
 from search.options import SearchOptions
 from search.result import Result
 from search.weighted import CostWeights
@@ -44,12 +45,12 @@ class FrontQuery:
     buffers: tuple[int, ...]  # bytes, rising
     arrays: tuple[tuple[int, int], ...]  # MACs: input channels x output channels, in order of their product
     # whose best plan is wanted of each chip
-    objectives: tuple[ObjectiveName, ...] = ("bytes", "cycles", "energy", "edp")
+    objectives: tuple[ObjectiveName, ...] = OBJECTIVES
     minimise: tuple[CostName, ...] = COSTS  # in which a plan must be beaten to be left out
-    corners: int = 32  # weighted sums that are searched on each chip
-    budget: int = 200  # plans that NSGA-II may look at on each chip
-    seed: int = 0
-    time_limit: float | None = None  # seconds for everything
+    corners: CornersOption = 32
+    budget: ChipBudgetOption = 200
+    seed: SeedOption = SearchConfig.seed
+    time_limit: FrontSecondsOption | None = None
 
     @property
     def figures(self) -> tuple[str, ...]:

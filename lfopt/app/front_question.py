@@ -9,14 +9,13 @@ from typing import TypeVar
 from lfopt.app.config import MAX_SECONDS, Config
 from lfopt.app.front import FrontQuery
 from lfopt.app.front_data import COSTS, CostName
+from lfopt.app.options import FRONT_ARRAYS, FRONT_BUFFERS
 from lfopt.app.sizes import parse_size, size_option
 from lfopt.ir import UNLIMITED, InvalidConfig
 from lfopt.ir.names import one_line
 from search.objectives import OBJECTIVES
 
 AXES = ("buffer", "mac_array", "objective")
-BUFFERS = "64KiB:1MiB"
-ARRAYS = "8x8,16x16,32x32"
 MOST_SIZES = 64  # buffers, and arrays
 MOST_MACS = 4096  # rows or columns of an array
 MOST_PLANS = 10**6
@@ -57,7 +56,7 @@ def question(
                 )
     chip = config.hardware
     sizes = (
-        _sizes(BUFFERS if buffers is None else buffers, option("buffers"))
+        _sizes(FRONT_BUFFERS if buffers is None else buffers, option("buffers"))
         if "buffer" in axes
         else (chip.buffer_bytes,)
     )
@@ -67,7 +66,7 @@ def question(
             "no area"
         )
     arrays = (
-        _arrays(ARRAYS if mac_arrays is None else mac_arrays, option("mac_arrays"))
+        _arrays(FRONT_ARRAYS if mac_arrays is None else mac_arrays, option("mac_arrays"))
         if "mac_array" in axes
         else None
     )

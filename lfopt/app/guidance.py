@@ -16,7 +16,8 @@ from explainers.controls import analytic, random_links
 from explainers.predictor import Predictor
 from explainers.scheme_rule import SchemeRule
 from explainers.split import Explain, Splitter
-from lfopt.app.config import LEARNED, PREDICTED, GuidanceName
+from lfopt.app.config import LEARNED, PREDICTED
+from lfopt.app.options import GuidanceName
 from lfopt.ir import InvalidConfig
 from lfopt.planning import GroupCosts
 from search.partition import Partitions, Screen

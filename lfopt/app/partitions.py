@@ -18,6 +18,7 @@ from lfopt.ir import Cost, DoesNotFit, FusionScheme, Graph, InvalidConfig
 from lfopt.ir.names import one_line, plural
 from lfopt.ops import Dataflow
 from lfopt.planning import GIVEN, GroupCosts, PlanDraft, Traffic, executable, masks_of, relink, up_to
+from lfopt.planning.defaults import BAND_ROWS
 from lfopt.planning.groups.repeats import left_for_groups
 from search.result import Result
 
@@ -91,7 +92,7 @@ def judge(graph: Graph, config: Config, groups: Sequence[Sequence[str]]) -> Pric
     partition = Result(GIVEN.method, order, costs.dram_bytes(order), bound, 0, 0, 0.0)
     if config.traffic == "tiled":
         partition = break_ties(costs, config, partition, None).result
-    rows = up_to(costs, None if config.band_rows == "max" else config.band_rows or 1)
+    rows = up_to(costs, None if config.band_rows == "max" else config.band_rows or BAND_ROWS)
     return PricedPartition(
         whole,
         len(rest),

@@ -13,12 +13,13 @@ from typing import NamedTuple, TypeVar
 
 from onnx import ModelProto
 
-from lfopt.app.config import Config, GuidanceName, SearchConfig
+from lfopt.app.config import Config, SearchConfig
 from lfopt.app.constraints import check_names, kept
 from lfopt.app.deadline import LEAST_SECONDS, Deadline, ReportProgress
 from lfopt.app.first_plan import FirstPlan, with_epilogues
 from lfopt.app.levels import for_second_level, in_other_ways
 from lfopt.app.objectives import ObjectiveResult, break_ties, plan_for
+from lfopt.app.options import GuidanceName
 from lfopt.app.overlap import overlapped
 from lfopt.app.plans import make_draft, write_files
 from lfopt.app.pytorch import TorchModel
@@ -42,6 +43,7 @@ from lfopt.planning import (
     up_to,
 )
 from lfopt.planning.costs.alike import Prices
+from lfopt.planning.defaults import BAND_ROWS
 from lfopt.rewrite import simplify
 from search.exact import LONG
 from search.methods import METHODS, taking
@@ -326,7 +328,7 @@ def find_plan(
         lap("chains")
         bound = costs.proven_bytes(bound, copies)
     proven = optimal or best.result.dram_bytes <= bound
-    bands = up_to(costs, None if config.band_rows == "max" else config.band_rows or 1)
+    bands = up_to(costs, None if config.band_rows == "max" else config.band_rows or BAND_ROWS)
 
     def drafted(result: Result, guidance: GuidanceName) -> PlanDraft:
         # steps are made here only for a second level

@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from lfopt.app.files import sha256, write_plan
+from lfopt.app.options import GUIDANCE
 from lfopt.app.sizes import bytes_text
 from lfopt.frontend import save
 from lfopt.fusion import legal
 from lfopt.ir import CannotWrite, Copy, DoesNotFit, FusionScheme, Graph, InvalidPlan, Plan, SearchRecord
 from lfopt.planning import MODEL, NO_OUTLINES, GroupCosts, Limit, Outline, PlanDraft, Propose, draft
+from search.objectives import Objective
 from search.result import Front, Result
 
 
@@ -21,11 +23,11 @@ def make_draft(
     result: Result,
     bound: int,
     front: Front = (),
-    guidance: str = "none",
+    guidance: str = GUIDANCE,
     bands: Propose | None = None,
     copies: tuple[Copy, ...] = (),
     max_recompute: float | None = None,
-    objective: str = "bytes",
+    objective: str = Objective.name,
     limit: Limit | None = None,
     known: Mapping[int, Outline] = NO_OUTLINES,
 ) -> PlanDraft:

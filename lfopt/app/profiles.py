@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from codegen.build import build, compiler_version, find_compiler, write_source
-from codegen.elements import ElementName
+from codegen.elements import ELEMENT, ElementName
 from codegen.emit import emit_c
 from codegen.runtime import Compiled
 from lfopt.app.cache import cache_folder, locked, note, own_folder, own_root, remove, writers
@@ -265,7 +265,7 @@ def group_times(
     threads: int,
     compiler: Sequence[str],
     inputs: Mapping[str, np.ndarray],
-    element: ElementName = "float32",
+    element: ElementName = ELEMENT,
 ) -> list[float]:
     """(groups,) seconds: the fastest of a few runs.
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from codegen.build import find_compiler
 from codegen.peak import peak_operations
+from codegen.target import TargetName
 from lfopt.app.answers.programs import KernelTime, Roofline
-from lfopt.app.compiled import Target, image_by_image, plan_for_cpu
+from lfopt.app.compiled import image_by_image, plan_for_cpu
 from lfopt.app.profiles import group_times
 from lfopt.ir import Graph, Hardware
 from lfopt.ops import Dataflow
@@ -21,7 +22,7 @@ def roofline(
     values: Mapping[str, np.ndarray],
     *,
     hardware: Hardware,
-    target: Target,
+    target: TargetName,
     threads: int,
     report: Callable[[str, float], None],
 ) -> Roofline:

@@ -1,7 +1,7 @@
 """JSON Schemas (Draft 2020-12) of the files that lfopt reads and of commands' answers, from their types.
 
-Fields are described by the comments beside them in the source. What a schema cannot say (sums that must
-agree, places that must not overlap) is left to `lfopt check`.
+Fields are described by their help (`lfopt.app.options`), or by the comments beside them in the source.
+What a schema cannot say (sums that must agree, places that must not overlap) is left to `lfopt check`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from lfopt.app.answers.table import ANSWERS, name_of
 from lfopt.app.batch.jobs import BatchFile
 from lfopt.app.config import CAPS, Config
+from lfopt.app.options import help_of
 from lfopt.ir import SCHEMA, UNLIMITED, Compute, Hardware, Loop, Plan, PlannedGroup, Transfer
 from lfopt.ir.hardware import MAX_PJ, MAX_TEXT, TEXTS, AssumedBytes, bounds
 from lfopt.ir.listing import COMPUTE, LOOP, TRANSFER
@@ -284,8 +285,9 @@ def _declarations(kind: type) -> tuple[tuple[ast.AnnAssign, ...], tuple[str, ...
 
 
 def _comments(kind: type) -> dict[str, str]:
-    """The comment behind each field of a dataclass, or else the lines of comment right above it."""
+    """The help of each field of a dataclass that is an option; else the comment behind it, or right above."""
     declared, lines = _declarations(kind)
+    hints = get_type_hints(kind, include_extras=True)
     comments: dict[str, str] = {}
     for node in declared:
         rest = lines[(node.end_lineno or 0) - 1].encode()[node.end_col_offset or 0 :].decode()
@@ -294,8 +296,9 @@ def _comments(kind: type) -> dict[str, str]:
         )
         parts = [rest.strip()] if rest.strip() else reversed(list(above))
         comment = " ".join(part.removeprefix("#").strip() for part in parts)
-        comments[ast.unparse(node.target)] = re.sub(
-            r"\b(None|True|False)\b", lambda word: IN_JSON[word[0]], comment
+        name = ast.unparse(node.target)
+        comments[name] = re.sub(
+            r"\b(None|True|False)\b", lambda word: IN_JSON[word[0]], help_of(hints[name]) or comment
         )
     return comments
 

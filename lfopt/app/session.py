@@ -8,15 +8,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from onnx import ValueInfoProto, helper
 
 from codegen.arrays import Array
-from codegen.elements import ElementName
+from codegen.elements import ELEMENT
 from codegen.runtime import Compiled
+from codegen.target import TARGET, THREADS
 from lfopt.app.by_shape import CompiledByShape
-from lfopt.app.compiled import CPU, Target, compile_model
+from lfopt.app.compiled import CPU, compile_model
+from lfopt.app.options import CPU_HELP, INPUT_SHAPES, ElementOption, TargetOption, ThreadsOption, TuneOption
 from lfopt.app.pipeline import Model
 from lfopt.frontend import InputShapes
 from lfopt.frontend.shapes import Dim, dims_of
@@ -47,12 +50,12 @@ class InferenceSession:
         self,
         model: Model | Graph,
         *,
-        threads: int = 1,
-        target: Target = "native",
-        hardware: Hardware | str | os.PathLike[str] = CPU,
-        input_shapes: InputShapes | None = None,
-        element: ElementName = "float32",
-        tune: bool = False,
+        threads: ThreadsOption = THREADS,
+        target: TargetOption = TARGET,
+        hardware: Annotated[Hardware | str | os.PathLike[str], CPU_HELP] = CPU,
+        input_shapes: Annotated[InputShapes | None, INPUT_SHAPES] = None,
+        element: ElementOption = ELEMENT,
+        tune: TuneOption = False,
     ) -> None:
         """Compile the model, or find it compiled.
 

@@ -8,8 +8,8 @@ from math import isfinite
 from pathlib import Path
 from typing import get_args
 
-from lfopt.app.config import GuidanceName
 from lfopt.app.files import read_plan, sha256
+from lfopt.app.options import GuidanceName
 from lfopt.frontend import load
 from lfopt.ir import FalsePlan, Graph, InvalidPlan, Plan
 from lfopt.ir.names import one_line

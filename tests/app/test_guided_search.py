@@ -18,9 +18,10 @@ from explainers.predictor import EMBEDDED, GIVEN, HIDDEN, OUTPUTS
 from explainers.rg_explainer import PARTS
 from explainers.split import Explain
 from lfopt import zoo
-from lfopt.app.config import Config, GuidanceName, SearchConfig, validate
+from lfopt.app.config import Config, SearchConfig, validate
 from lfopt.app.files import read_plan
 from lfopt.app.guidance import explainer, rule, screener, splitter
+from lfopt.app.options import GuidanceName
 from lfopt.app.pipeline import run
 from lfopt.frontend import from_model
 from lfopt.ir import Hardware, InvalidConfig

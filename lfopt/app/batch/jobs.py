@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lfopt.app.batch.networks import content
-from lfopt.app.config import Config, Method, Scheme, SearchConfig, find_config, find_hardware, validate
+from lfopt.app.config import Config, SearchConfig, find_config, find_hardware, validate
 from lfopt.app.documents import read_yaml
+from lfopt.app.options import Method, Scheme
 from lfopt.app.pipeline import ZOO
 from lfopt.ir import InvalidConfig, InvalidModel
 from lfopt.ir.hardware import AssumedBytes

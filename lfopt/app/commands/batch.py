@@ -23,6 +23,7 @@ from lfopt.app.batch.work import JobResult, blank, compute, failed
 from lfopt.app.commands.options import INTERRUPTED
 from lfopt.app.config import INSTALLED, find_config
 from lfopt.app.deadline import ReportProgress
+from lfopt.app.options import JOBS, JobsOption
 from lfopt.app.screen import err, out, progress_line, shown, spread
 from lfopt.app.sizes import format_size
 from lfopt.ir import InvalidConfig
@@ -39,7 +40,7 @@ def batch(
     /,
     *,
     out_file: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
-    jobs: int = 2,
+    jobs: JobsOption = JOBS,
     cluster_address: Annotated[str | None, Parameter(name="--cluster")] = None,
     retry: Annotated[bool, Parameter(negative="")] = False,
     top: int = 20,
@@ -63,8 +64,6 @@ def batch(
         Batch file (YAML); a bare name is looked for in the working folder, then among the installed ones.
     out_file
         Table to write, .csv or .parquet; runs/NAME.csv if not given.
-    jobs
-        Processes.
     cluster_address
         Scheduler of a Dask cluster, such as tcp://10.0.0.1:8786, whose workers run the jobs in place of
         processes here.

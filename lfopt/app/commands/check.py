@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from lfopt.app.answers.plans import CheckAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import check_seconds
+from lfopt.app.options import PlanOption, ProofSecondsOption, ProveOption
 from lfopt.app.proving import proven_again
 from lfopt.app.screen import out, progress_line, shown, table
 from lfopt.app.verify import Verified, verify
@@ -29,7 +26,7 @@ NAMES = {"l2_bytes": "second level, beside"}
 
 
 def check(
-    plan: Path, /, *, prove: Annotated[bool, Parameter(negative="")] = False, time_limit: float | None = None
+    plan: PlanOption, /, *, prove: ProveOption = False, time_limit: ProofSecondsOption | None = None
 ) -> int:
     """Recount everything that a plan claims, from simplified.onnx beside it and the plan's own steps.
 
@@ -38,15 +35,6 @@ def check(
     The recount shares nothing with the planner but the graph and the operator table. A lower bound cannot be
     recounted; --prove runs the exact search again, and compares. Exit code 0: every figure holds; 1:
     something does not.
-
-    Parameters
-    ----------
-    plan
-        plan.json, or the folder it is in.
-    prove
-        Verify the lower bound too, by the exact search.
-    time_limit
-        Seconds that it may take.
     """
     check_seconds(time_limit)
     verification = verify(plan)

@@ -17,16 +17,29 @@ from rich.markup import escape
 from codegen.accel import encode
 from codegen.build import build as compile_c
 from codegen.build import code_bytes, find_compiler, write_source
-from codegen.elements import ElementName
+from codegen.elements import ELEMENT
 from codegen.emit import emit_c
 from codegen.source import CSource
+from codegen.target import TARGET, THREADS, WINOGRAD, TargetName
 from lfopt.app.answers.files import FileAnswer
 from lfopt.app.answers.programs import CodegenAnswer, KernelAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.arrays import with_values
 from lfopt.app.commands.options import generator
-from lfopt.app.compiled import Target, check_options
+from lfopt.app.compiled import check_options
+from lfopt.app.config import SearchConfig
 from lfopt.app.files import write_bytes
+from lfopt.app.options import (
+    CountOption,
+    ElementOption,
+    EmbedOption,
+    FillOption,
+    PlanOption,
+    PrefixOption,
+    SeedOption,
+    ThreadsOption,
+    WinogradOption,
+)
 from lfopt.app.screen import note, out, progress_line, shown, table
 from lfopt.app.sizes import of_buffer
 from lfopt.app.streams import write_stream
@@ -40,22 +53,22 @@ from simulator.recount.threads import recount_threads
 
 
 def codegen(
-    plan: Path,
+    plan: PlanOption,
     /,
     *,
     out_dir: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
-    target: Target | Literal["accel"] = "native",
-    threads: int = 1,
-    embed: bool = False,
-    count: bool = False,
-    winograd: Literal[0, 2, 4] = 4,
-    element: ElementName = "float32",
-    prefix: str | None = None,
+    target: TargetName | Literal["accel"] = TARGET,
+    threads: ThreadsOption = THREADS,
+    embed: EmbedOption = False,
+    count: CountOption = False,
+    winograd: WinogradOption = WINOGRAD,
+    element: ElementOption = ELEMENT,
+    prefix: PrefixOption | None = None,
     build: bool = False,
     list_schedule: Annotated[bool, Parameter(name="--list")] = False,
     why: bool = False,
-    fill: bool = False,
-    seed: int = 0,
+    fill: FillOption = False,
+    seed: SeedOption = SearchConfig.seed,
 ) -> None:
     """Write a plan as C with a program around it, and compile it; or write it as a command stream.
 
@@ -68,29 +81,11 @@ def codegen(
 
     Parameters
     ----------
-    plan
-        plan.json, or the folder it is in.
     out_dir
         Folder of the C files; needed but with --list or --why.
     target
         Instructions that the code may use; native: those of this machine; accel: a program of the
         accelerator, instead of C.
-    threads
-        Of the compiled code.
-    embed
-        Link the weights in, instead of writing a file that is mapped.
-    count
-        Code that follows every step of the plan through a buffer of its size, and counts the bytes that it
-        moves: a proof, and slow.
-    winograd
-        Largest tiles of Winograd's algorithm, for convolutions 3 x 3 that make whole maps; 0: every
-        convolution is direct.
-    element
-        That maps and weights of float32 are stored in; sums, inputs and outputs are float32. bf16: see
-        docs/cpu-code.md.
-    prefix
-        What the names of all symbols and of the library begin with, in place of the model's name: two
-        networks of one name link into one program.
     build
         Compile too, with cc or the compiler that $CC names: a shared library and a stand-alone program.
     list_schedule
@@ -99,10 +94,6 @@ def codegen(
     why
         Say which kernel makes every operator, and why those that were asked before it did not take it. Of C
         alone.
-    fill
-        Draw weights at random where the model has only their shapes.
-    seed
-        Seed of such weights.
     """
     if out_dir is None and (build or not (list_schedule or why)):
         raise InvalidConfig(
@@ -116,12 +107,12 @@ def codegen(
         )
     if target == "accel":
         if (
-            threads != 1
+            threads != THREADS
             or embed
             or count
             or build
-            or winograd != 4
-            or element != "float32"
+            or winograd != WINOGRAD
+            or element != ELEMENT
             or prefix
             or list_schedule
             or why

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 from rich.markup import escape
 
 from lfopt.app.answers.plans import CostAnswer, MisfitAnswer, PricedAnswer
 from lfopt.app.answers.writing import answer
-from lfopt.app.commands.options import WITHOUT_STEPS, InputShapes, check_top, chip
-from lfopt.app.config import Config, Rules, Scheme, TrafficName, validate
+from lfopt.app.commands.options import WITHOUT_STEPS, check_top, chip
+from lfopt.app.config import Config, validate
+from lfopt.app.options import (
+    ANY_MODE,
+    JOINING,
+    JOINING_SWITCH,
+    BandRowsOption,
+    BufferOption,
+    ElementBytesOption,
+    HardwareOption,
+    InputShapesOption,
+    MaxRecomputeOption,
+    ModelOption,
+    RulesOption,
+    SchemeOption,
+    Switch,
+    TrafficOption,
+)
 from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.overlap import overlapped
 from lfopt.app.partitions import PricedPartition, judge, read_groups
@@ -30,20 +46,20 @@ REASONS = 8  # why a partition is not legal: lines printed
 
 
 def cost(
-    model: str,
+    model: ModelOption,
     /,
     *,
     groups: Path,
-    hardware: str | None = None,
-    buffer: str | None = None,
-    element_bytes: int | None = None,
-    scheme: Scheme = "auto",
-    traffic: TrafficName = "tiled",
-    epilogue: Literal["on", "off"] = "on",
-    band_rows: int | Literal["max"] | None = None,
-    max_recompute: float = 2.0,
-    rules: Rules = "default",
-    input_shape: InputShapes = (),
+    hardware: HardwareOption | None = None,
+    buffer: BufferOption | None = None,
+    element_bytes: ElementBytesOption | None = None,
+    scheme: SchemeOption = ANY_MODE,
+    traffic: TrafficOption = Config.traffic,
+    epilogue: Annotated[Switch, JOINING] = JOINING_SWITCH,
+    band_rows: BandRowsOption = None,
+    max_recompute: MaxRecomputeOption = Config.max_recompute,
+    rules: RulesOption = Config.rules,
+    input_shape: InputShapesOption = (),
     top: int = 20,
     out_dir: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
 ) -> int:
@@ -59,31 +75,9 @@ def cost(
 
     Parameters
     ----------
-    model
-        ONNX file, zoo:NAME, or a folder that `lfopt search` has written.
     groups
         Operators of each group, by their names in the simplified network: JSON (a list of lists, or
         plan.json), or CSV (a row per group, or columns node,group).
-    hardware
-        Hardware description (YAML).
-    buffer
-        On-chip buffer, e.g. 256KiB (the default); wins over the hardware description.
-    element_bytes
-        Bytes per element of a feature map (if not given: 2, or 1 of a quantised network).
-    scheme
-        Modes in which a group may run, as for lfopt search.
-    traffic
-        How operators that do not fit are counted: tiled, once, or as the paper does.
-    epilogue
-        Whether elementwise operators may always join their producer.
-    band_rows
-        Rows that a group in mode lbdf makes at a time; max: as many as fit.
-    max_recompute
-        Multiply-accumulates with what is computed again, over the network's own. For scheme all.
-    rules
-        Graph simplification, as for lfopt search.
-    input_shape
-        Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     top
         Groups listed: those that do not fit first, then those that move the most.
     out_dir

@@ -37,8 +37,10 @@ from explainers.sampling import BETAS, Draw, Fits, Seed, gated, quotas
 from lfopt.app.answers.networks import DatasetAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.batch.engine import Workers, needed, processes, values
+from lfopt.app.config import SearchConfig
 from lfopt.app.deadline import ReportProgress
 from lfopt.app.files import sha256, write_bytes, write_text, write_with
+from lfopt.app.options import JOBS, JobsOption, SeedOption
 from lfopt.app.pipeline import ZOO, load_network
 from lfopt.app.screen import err, out, progress_line, spread
 from lfopt.ir import Hardware, InvalidConfig
@@ -66,8 +68,8 @@ def dataset(
     scheme: LabelScheme | Literal["both"] = "both",
     groups: int = 11_000,
     drawn: int = 0,
-    seed: int = 0,
-    jobs: int = 2,
+    seed: SeedOption = SearchConfig.seed,
+    jobs: JobsOption = JOBS,
     zoo: bool = True,
     form: Annotated[Literal["npz", "pyg"], Parameter(name="--format")] = "npz",
 ) -> None:
@@ -93,10 +95,6 @@ def dataset(
     drawn
         Networks drawn at random that are added of each family of cells (zoo:cells_dense@0 and on), on chips
         of several element widths and alignments.
-    seed
-        Seed of all draws.
-    jobs
-        Processes.
     zoo
         Whether the whole zoo is in.
     form

@@ -21,6 +21,7 @@ from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import check_top
 from lfopt.app.comparison import Changed, Comparison, compare, numbered, reasons
 from lfopt.app.files import path_of, write_text
+from lfopt.app.options import PlanOption
 from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.report.versus import page_of_both, sums
 from lfopt.app.screen import out, shown, speed, spread, table
@@ -29,7 +30,7 @@ from lfopt.ir import Operator, Report
 from lfopt.ir.names import plural, span
 
 
-def diff(before: Path, after: Path, *, top: int = 10, html: Path | None = None) -> int:
+def diff(before: PlanOption, after: Path, *, top: int = 10, html: Path | None = None) -> int:
     """Compare two plans: bytes, cycles, which groups changed, and why.
 
     Example: lfopt diff runs/bytes runs/cycles --html bytes-cycles.html
@@ -40,8 +41,6 @@ def diff(before: Path, after: Path, *, top: int = 10, html: Path | None = None) 
 
     Parameters
     ----------
-    before
-        plan.json, or the folder it is in.
     after
         The other plan.
     top

@@ -13,7 +13,9 @@ from lfopt.app.answers.programs import ExecuteAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.arrays import read_inputs, with_values, write_outputs
 from lfopt.app.commands.options import generator
+from lfopt.app.config import SearchConfig
 from lfopt.app.judges import REFERENCE, Judgement, judged
+from lfopt.app.options import CompareOption, FillOption, PlanOption, SeedOption
 from lfopt.app.random_values import random_inputs
 from lfopt.app.screen import err, out, progress_line, shown, table
 from lfopt.app.sizes import of_buffer
@@ -26,14 +28,14 @@ CLASSES = ("input", "output", "weight", "parameter", "spill")
 
 
 def execute(
-    plan: Path,
+    plan: PlanOption,
     /,
     *,
     inputs: Annotated[Path | None, Parameter(name="--input")] = None,
     output: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
-    seed: int = 0,
-    fill: bool = False,
-    check: bool = True,
+    seed: SeedOption = SearchConfig.seed,
+    fill: FillOption = False,
+    check: CompareOption = True,
     model: str | None = None,
 ) -> int:
     """Run a plan row by row, count its bytes, and compare the outputs with the reference.
@@ -47,21 +49,11 @@ def execute(
 
     Parameters
     ----------
-    plan
-        plan.json, or the folder it is in.
     inputs
         .npz with one array per graph input. Without it, inputs are drawn at random. A quantised network takes
         real numbers as well as the integers that stand for them.
     output
         .npz to write the graph outputs to, of types as in the file.
-    seed
-        Seed of random inputs (and of weights, with --fill).
-    fill
-        Draw weights at random where the model has only their shapes.
-    check
-        Compare the outputs with the reference of the whole network, in float64, and, where it is installed,
-        with what ONNX Runtime makes of the file. What they may be off follows from what rounding does to this
-        network.
     model
         The ONNX file, or zoo:NAME, that the plan was made for, which ONNX Runtime is given. Without it, that
         is the simplified network beside the plan.

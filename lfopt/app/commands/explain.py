@@ -11,16 +11,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
-from cyclopts import Parameter
 from rich.markup import escape
 
 from lfopt.app.answers.writing import answer
 from lfopt.app.commands.explain_cycles import print_cycles
-from lfopt.app.commands.options import InputShapes, check_figure, check_group, check_seconds, check_top, chip
-from lfopt.app.config import Rules, Scheme
+from lfopt.app.commands.options import check_figure, check_group, check_seconds, check_top, chip
+from lfopt.app.config import Config, SearchConfig
 from lfopt.app.explain import (
     Blame,
-    ExplainerName,
     Explainers,
     Explanation,
     Repair,
@@ -31,6 +29,20 @@ from lfopt.app.explain import (
 )
 from lfopt.app.explain_cycles import cycles_of
 from lfopt.app.nodes import chosen
+from lfopt.app.options import (
+    NODES,
+    REPAIR_SECONDS,
+    BufferOption,
+    ElementBytesOption,
+    ExplainersOption,
+    GroupOption,
+    HardwareOption,
+    InputShapesOption,
+    RepairSecondsOption,
+    RulesOption,
+    SchemeOption,
+    SeedOption,
+)
 from lfopt.app.origins import named_table
 from lfopt.app.pipeline import load_network
 from lfopt.app.report.cuts import Growth, growths, named
@@ -67,64 +79,40 @@ def explain(
     target: str,
     /,
     *,
-    nodes: str | None = None,
-    group: int | None = None,
+    nodes: Annotated[str | None, NODES] = None,
+    group: GroupOption | None = None,
     grow: bool = False,
-    buffer: str | None = None,
-    scheme: Scheme | None = None,
-    hardware: str | None = None,
-    element_bytes: int | None = None,
-    explainer: Annotated[tuple[ExplainerName, ...], Parameter(consume_multiple=True, negative="")] = (),
+    buffer: BufferOption | None = None,
+    scheme: SchemeOption | None = None,
+    hardware: HardwareOption | None = None,
+    element_bytes: ElementBytesOption | None = None,
+    explainer: ExplainersOption = (),
     objective: Literal["bytes", "cycles"] = "bytes",
-    time_limit: float = 5.0,
+    time_limit: RepairSecondsOption = REPAIR_SECONDS,
     top: int = 6,
-    seed: int = 0,
-    input_shape: InputShapes = (),
-    rules: Rules = "default",
+    seed: SeedOption = SearchConfig.seed,
+    input_shape: InputShapesOption = (),
+    rules: RulesOption = Config.rules,
     save: Path | None = None,
 ) -> None:
     """Say what overflows where operators do not fit as one group, and the cheapest cut that repairs it.
 
     Example: lfopt explain runs/mobilenet_v2 --group 3 --grow
 
+    The scheme and the chip of a plan are the plan's where the options do not say otherwise.
+
     Parameters
     ----------
     target
         ONNX file or zoo:NAME, with --nodes; or a plan (plan.json, or the folder it is in), with --group or
         --nodes.
-    nodes
-        The group: names of operators and ranges A..B (all operators on paths from A to B), with commas
-        between. Whatever lies between is added.
-    group
-        This group of the plan.
     grow
         Also say what would happen if the group took its neighbours, or single operators of theirs.
-    buffer
-        On-chip buffer, e.g. 256KiB (the default, or the plan's).
-    scheme
-        How groups run: lbdf (the default, or the plan's), brr, resident or auto.
-    hardware
-        Hardware description (YAML).
-    element_bytes
-        Bytes per element of a feature map (if nothing says it: 2, or 1 of a quantised network).
-    explainer
-        Whose scores of links are shown, one or more, also where the group fits; if not given, and the group
-        does not fit: analytic, and rg and pg where there are weights for the scheme. gnne needs torch and
-        torch_geometric.
     objective
         cycles: also say where those of a group go that runs: what it takes without each map, without each
         operator, and cut at each link.
-    time_limit
-        Seconds for the exact search for the best cut; of objective cycles, for looking at links.
     top
         Lines of each list.
-    seed
-        Seed of the explainers that draw.
-    input_shape
-        Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
-    rules
-        Graph simplification of a model: default folds BatchNormalization, all also rewrites (algebra, parts
-        of GELU, Softmax and the like, noise of exporters), none does nothing.
     save
         Also draw the group into this file (NAME.svg or NAME.png): operators, links by their scores, the
         cheapest cut.
@@ -183,14 +171,14 @@ def explain(
     )
 
 
-def _of_model(graph: Graph, nodes: str, scheme: Scheme | None, **options: Any) -> _ExplainQuery:
+def _of_model(graph: Graph, nodes: str, scheme: str | None, **options: Any) -> _ExplainQuery:
     note(graph)
-    costs = GroupCosts.of(graph, chip(**options), scheme=scheme or "lbdf")
+    costs = GroupCosts.of(graph, chip(**options), scheme=scheme or Config.scheme)
     return _ExplainQuery(costs, _chosen(costs, nodes), graph.name)
 
 
 def _of_plan(
-    file: Path, nodes: str | None, group: int | None, scheme: Scheme | None, **options: Any
+    file: Path, nodes: str | None, group: int | None, scheme: str | None, **options: Any
 ) -> _ExplainQuery:
     plan, graph = load_planned(file)
     check_group(group, plan)

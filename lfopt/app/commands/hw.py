@@ -30,6 +30,7 @@ from lfopt.app.config import find_hardware, load_hardware, validate
 from lfopt.app.detect import description
 from lfopt.app.documents import read_yaml
 from lfopt.app.files import write_text
+from lfopt.app.options import HardwareOption
 from lfopt.app.screen import out, shown, spread, table
 from lfopt.app.sizes import buffers, format_size
 from lfopt.ir import Hardware, InvalidConfig
@@ -64,15 +65,10 @@ def list_() -> None:
 
 
 @app.command
-def show(chip: str, /) -> None:
+def show(chip: HardwareOption, /) -> None:
     """Show every field of a chip, which of them it sets, and what follows from them.
 
     Example: lfopt hw show accelerator_256k
-
-    Parameters
-    ----------
-    chip
-        Hardware description (YAML): a file, or an installed one by name.
     """
     path = find_hardware(chip, "chip")
     hardware, given = load_hardware(path), read_yaml(path)
@@ -129,17 +125,12 @@ def fields_() -> None:
 
 
 @app.command
-def check(file: str, /) -> int:
+def check(file: HardwareOption, /) -> int:
     """Check a hardware description: every problem in one go, or what is unusual about it.
 
     Example: lfopt hw check my-chip.yaml
 
     Exit code 0: lfopt reads it; 1: it has problems.
-
-    Parameters
-    ----------
-    file
-        Hardware description (YAML): a file, or an installed one by name.
     """
     path = find_hardware(file, "file")
     judged = judge(path)

@@ -8,8 +8,16 @@ from rich.markup import escape
 
 from lfopt.app.answers.networks import InspectAnswer, OperatorAnswer
 from lfopt.app.answers.writing import answer
-from lfopt.app.commands.options import InputShapes, chip
-from lfopt.app.config import Rules
+from lfopt.app.commands.options import chip
+from lfopt.app.config import Config
+from lfopt.app.options import (
+    BufferOption,
+    ElementBytesOption,
+    HardwareOption,
+    InputShapesOption,
+    ModelOption,
+    RulesOption,
+)
 from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.pipeline import load_network
 from lfopt.app.screen import mib, note, out, table
@@ -24,14 +32,14 @@ SHOWN = 12  # unfusable operators listed without --all
 
 
 def inspect(
-    model: str,
+    model: ModelOption,
     /,
     *,
-    buffer: str | None = None,
-    hardware: str | None = None,
-    element_bytes: int | None = None,
-    input_shape: InputShapes = (),
-    rules: Rules = "default",
+    buffer: BufferOption | None = None,
+    hardware: HardwareOption | None = None,
+    element_bytes: ElementBytesOption | None = None,
+    input_shape: InputShapesOption = (),
+    rules: RulesOption = Config.rules,
     all_operators: bool = False,
 ) -> None:
     """Show a network's operators, and what cannot be fused at a given buffer and why.
@@ -42,19 +50,6 @@ def inspect(
 
     Parameters
     ----------
-    model
-        ONNX file, zoo:NAME, or a folder that `lfopt search` has written.
-    buffer
-        On-chip buffer, e.g. 256KiB (the default).
-    hardware
-        Hardware description (YAML).
-    element_bytes
-        Bytes per element of a feature map (if not given: 2, or 1 of a quantised network).
-    input_shape
-        Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
-    rules
-        Graph simplification: default folds BatchNormalization, all also rewrites (algebra, parts of GELU,
-        Softmax and the like, noise of exporters), none does nothing.
     all_operators
         List every operator.
     """

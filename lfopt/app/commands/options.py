@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-from cyclopts import Parameter
 
 from lfopt.app.config import MAX_SECONDS, find_hardware, validate
 from lfopt.app.documents import read_yaml
+from lfopt.app.options import DEFAULT_BUFFER
 from lfopt.app.sizes import size_option
 from lfopt.ir import Hardware, InvalidConfig, Plan
 
@@ -17,15 +16,13 @@ WITHOUT_STEPS = 3  # exit code: what was asked for is written, but for the steps
 FIGURES = ("svg", "png")  # endings of the files that a figure is written to
 INTERRUPTED = 130  # exit code: Ctrl-C; what there was until then is written where the command says so
 
-InputShapes = Annotated[tuple[str, ...], Parameter(name="--input-shape", consume_multiple=False, negative="")]
-
 
 def chip(hardware: str | None, buffer: str | None, element_bytes: int | None) -> Hardware:
     """A chip from a hardware file, or from its buffer alone, with elements as `Hardware.of_network` says.
 
     `buffer` and `element_bytes` win over the file. Raises InvalidConfig.
     """
-    data: dict[str, object] = {"buffer_bytes": "256KiB", "name": "command line"}
+    data: dict[str, object] = {"buffer_bytes": DEFAULT_BUFFER, "name": "command line"}
     where = "--buffer"
     if hardware is not None:
         path = find_hardware(hardware)

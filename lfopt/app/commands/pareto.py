@@ -5,18 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 from rich.markup import escape
 
 from lfopt.app.answers.writing import answer
-from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, InputShapes, check_top, chip
-from lfopt.app.config import Config, Rules, Scheme, validate
-from lfopt.app.front import Front, front_of
+from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, check_top, chip
+from lfopt.app.config import Config, validate
+from lfopt.app.front import Front, FrontQuery, front_of
 from lfopt.app.front_data import Point
 from lfopt.app.front_files import as_data, knees_at, listed, write_front
 from lfopt.app.front_question import question
+from lfopt.app.options import (
+    ANY_MODE,
+    BUFFERS,
+    JOINING,
+    JOINING_SWITCH,
+    MAC_ARRAYS,
+    MINIMISE,
+    OBJECTIVES,
+    OVER,
+    ChipBudgetOption,
+    CornersOption,
+    ElementBytesOption,
+    FrontSecondsOption,
+    HardwareOption,
+    InputShapesOption,
+    ModelOption,
+    RulesOption,
+    SchemeOption,
+    SeedOption,
+    Switch,
+)
 from lfopt.app.pipeline import load_network
 from lfopt.app.report.front import KNEE, notes
 from lfopt.app.screen import err, note, out, progress_line, shown, table
@@ -27,24 +48,24 @@ from lfopt.planning import SCHEMES
 
 
 def pareto(
-    model: str,
+    model: ModelOption,
     /,
     *,
-    over: str | None = None,
-    buffers: str | None = None,
-    mac_arrays: str | None = None,
-    objectives: str | None = None,
-    minimise: str | None = None,
-    hardware: str | None = None,
-    element_bytes: int | None = None,
-    scheme: Scheme = "auto",
-    epilogue: Literal["on", "off"] = "on",
-    rules: Rules = "default",
-    input_shape: InputShapes = (),
-    corners: int = 32,
-    budget: int = 200,
-    seed: int = 0,
-    time_limit: float | None = None,
+    over: Annotated[str | None, OVER] = None,
+    buffers: Annotated[str | None, BUFFERS] = None,
+    mac_arrays: Annotated[str | None, MAC_ARRAYS] = None,
+    objectives: Annotated[str | None, OBJECTIVES] = None,
+    minimise: Annotated[str | None, MINIMISE] = None,
+    hardware: HardwareOption | None = None,
+    element_bytes: ElementBytesOption | None = None,
+    scheme: SchemeOption = ANY_MODE,
+    epilogue: Annotated[Switch, JOINING] = JOINING_SWITCH,
+    rules: RulesOption = Config.rules,
+    input_shape: InputShapesOption = (),
+    corners: CornersOption = FrontQuery.corners,
+    budget: ChipBudgetOption = FrontQuery.budget,
+    seed: SeedOption = FrontQuery.seed,
+    time_limit: FrontSecondsOption | None = None,
     every: Annotated[bool, Parameter(name="--all", negative="")] = False,
     top: int = 40,
     out_dir: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
@@ -63,41 +84,6 @@ def pareto(
 
     Parameters
     ----------
-    model
-        ONNX file, zoo:NAME, or a folder that `lfopt search` has written.
-    over
-        What is varied: buffer, mac_array, objective, with commas between. If nothing is said: buffers and
-        objectives, and MAC arrays if some are given.
-    buffers
-        A range that doubles, such as 64KiB:1MiB (the default), or a list such as 96KiB,128KiB,256KiB.
-    mac_arrays
-        MAC arrays, rows x columns: 8x8,16x16,32x32 if they are varied. Everything else stays as the hardware
-        description says.
-    objectives
-        Whose best plan is wanted on every chip: bytes, cycles, energy, edp (all, if nothing is said).
-    minimise
-        Costs in which a plan must be beaten to be left out: bytes, cycles, energy, buffer, area. If nothing
-        is said: all that is varied or searched for.
-    hardware
-        Hardware description (YAML).
-    element_bytes
-        Bytes per element of a feature map (if not given: 2, or 1 of a quantised network).
-    scheme
-        Modes in which a group may run, as for lfopt search.
-    epilogue
-        Whether elementwise operators may always join their producer.
-    rules
-        Graph simplification, as for lfopt search.
-    input_shape
-        Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
-    corners
-        Exact searches on each chip, at most; at least 3.
-    budget
-        Plans that NSGA-II may look at on each chip; 0: none.
-    seed
-        Of NSGA-II.
-    time_limit
-        Seconds for everything, of which each chip gets an equal share of what is left.
     every
         Show and write dominated plans too, marked.
     top

@@ -18,8 +18,9 @@ from cyclopts import Parameter
 from lfopt.app.answers.files import FileAnswer
 from lfopt.app.answers.networks import LayerAccuracy, OutputAccuracy, QuantizeAnswer
 from lfopt.app.answers.writing import answer
-from lfopt.app.commands.options import InputShapes
+from lfopt.app.config import SearchConfig
 from lfopt.app.deadline import ReportProgress
+from lfopt.app.options import InputShapesOption, ModelWithWeightsOption, SeedOption
 from lfopt.app.pipeline import load_network
 from lfopt.app.quantization.accuracy import Accuracy, OutputNoise, accuracy
 from lfopt.app.quantization.calibration import DEFAULT, PERCENTILE, Method, distributions, ranges
@@ -43,13 +44,13 @@ Names = Annotated[tuple[str, ...], Parameter(consume_multiple=False, negative=""
 
 
 def quantize(
-    model: str,
+    model: ModelWithWeightsOption,
     /,
     *,
     out_file: Annotated[Path, Parameter(name=["--out", "-o"])],
     calibration: Path | None = None,
     samples: int | None = None,
-    seed: int = 0,
+    seed: SeedOption = SearchConfig.seed,
     method: Method = DEFAULT,
     percentile: float | None = None,
     per_channel: Annotated[bool, Parameter(negative="--per-tensor")] = True,
@@ -57,7 +58,7 @@ def quantize(
     measure: int | None = None,
     alone: Annotated[bool, Parameter(negative="")] = False,
     worst: int = SHOWN,
-    input_shape: InputShapes = (),
+    input_shape: InputShapesOption = (),
     end: Names = (),
 ) -> None:
     """Write an int8 copy of a network, and say what that does to its accuracy.
@@ -68,8 +69,6 @@ def quantize(
 
     Parameters
     ----------
-    model
-        ONNX file with weights, zoo:NAME, or a folder that `lfopt search` has written.
     out_file
         The ONNX file to write.
     calibration
@@ -77,8 +76,6 @@ def quantize(
         random inputs.
     samples
         Samples to calibrate with: of the archive (all, if not given), or random ones (16).
-    seed
-        Seed of the random inputs.
     method
         How the range of a map follows from the calibration data: from the least to the greatest element
         (minmax), without outliers (percentile), by least Kullback-Leibler divergence (entropy), or by least
@@ -96,8 +93,6 @@ def quantize(
         does to the outputs.
     worst
         Layers to show, those that hurt most first; 0: all.
-    input_shape
-        Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     end
         Tensor at which the network ends, in place of its outputs; may be repeated. What comes after is left
         to the host.

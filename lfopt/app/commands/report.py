@@ -15,8 +15,15 @@ from lfopt.app.answers.files import FileAnswer
 from lfopt.app.answers.plans import ReportAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.config import MAX_SECONDS
-from lfopt.app.explain import ExplainerName
 from lfopt.app.files import write_text
+from lfopt.app.options import (
+    PICTURE_SECONDS,
+    SWEEP_SECONDS,
+    ExplainersOption,
+    PictureSecondsOption,
+    PlanOption,
+    SweepSecondsOption,
+)
 from lfopt.app.report.summary import page_of
 from lfopt.app.screen import note, out, shown
 from lfopt.app.verify import load_planned
@@ -24,13 +31,13 @@ from lfopt.ir import InvalidConfig
 
 
 def report(
-    plan: Path,
+    plan: PlanOption,
     /,
     *,
     out_file: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
-    sweep_seconds: float = 4.0,
-    explainer: Annotated[tuple[ExplainerName, ...], Parameter(consume_multiple=True, negative="")] = (),
-    explain_seconds: float = 3.0,
+    sweep_seconds: SweepSecondsOption = SWEEP_SECONDS,
+    explainer: ExplainersOption = (),
+    explain_seconds: PictureSecondsOption = PICTURE_SECONDS,
 ) -> None:
     """Write a plan as one HTML page to look at.
 
@@ -40,17 +47,8 @@ def report(
 
     Parameters
     ----------
-    plan
-        plan.json, or the folder it is in.
     out_file
         The page; report.html beside the plan if not given.
-    sweep_seconds
-        Seconds to spend on other buffer sizes; 0 leaves the staircase at the plan's own.
-    explainer
-        Whose scores shade the pictures of what does not fit; analytic, and rg and pg where there are weights
-        for the scheme, if not given.
-    explain_seconds
-        Seconds to spend on those pictures; 0 draws none.
     """
     clock = time.perf_counter()
     if not 0 <= sweep_seconds < MAX_SECONDS:

@@ -20,7 +20,9 @@ from lfopt.app.answers.programs import RtlAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.arrays import read_inputs, write_outputs
 from lfopt.app.commands.options import generator
+from lfopt.app.config import SearchConfig
 from lfopt.app.deadline import ReportProgress
+from lfopt.app.options import SeedOption, TraceEventsOption, TraceOption
 from lfopt.app.random_values import random_inputs
 from lfopt.app.screen import err, out, progress_line, shown, table
 from lfopt.app.streams import accelerator, counted, outputs, read_stream
@@ -43,20 +45,21 @@ def run(
     *,
     inputs: Annotated[Path | None, Parameter(name="--input")] = None,
     output: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
-    seed: int = 0,
+    seed: SeedOption = SearchConfig.seed,
     check: bool = True,
     latency: int = 40,
     stall: int = 0,
-    trace: Path | None = None,
-    trace_events: int = MOST_EVENTS,
+    trace: TraceOption = None,
+    trace_events: TraceEventsOption = MOST_EVENTS,
 ) -> int:
     """Run a command stream on the Verilated accelerator, and compare the bytes that it counts with the plan.
 
     Example: lfopt rtl run build/accelerator --trace trace.json
 
-    Bytes are counted at the memory port. The model is built once and kept (about a minute). Exit code 0:
-    bytes counted equal bytes planned, and every bit of the outputs is that of the reference; 1: something
-    differs, or the accelerator stopped with an error.
+    Bytes are counted at the memory port. A trace has each command as it ran, and as the cycle model has it.
+    The model is built once and kept (about a minute). Exit code 0: bytes counted equal bytes planned, and
+    every bit of the outputs is that of the reference; 1: something differs, or the accelerator stopped with
+    an error.
 
     Parameters
     ----------
@@ -67,19 +70,12 @@ def run(
         quantised where the model takes integers.
     output
         .npz to write the graph outputs to, as real numbers.
-    seed
-        Seed of random inputs.
     check
         Compare the outputs with the plain reference of the whole network.
     latency
         Cycles from each request to the memory until its first byte.
     stall
         How often the memory holds back, in cycles of 256.
-    trace
-        Write when each command ran, beside when the cycle model has it run, as a trace for ui.perfetto.dev.
-    trace_events
-        Events of commands and of the buffer in the trace at most, of each of the two; of groups beyond, it
-        has a bar each.
     """
     if trace_events < 1:
         raise InvalidConfig(f"--trace-events: found {trace_events}; accepted: a whole number of at least 1")

@@ -15,16 +15,32 @@ import numpy as np
 from cyclopts import Parameter
 from threadpoolctl import threadpool_limits
 
-from codegen.elements import ElementName
+from codegen.elements import ELEMENT, ElementName
 from codegen.runtime import Compiled
+from codegen.target import TARGET, THREADS
 from lfopt.app.agreement import expected, said_of
 from lfopt.app.answers.programs import KernelTime, OutputAnswer, Roofline, RunAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.arrays import given_back, read_arrays, read_inputs, with_values, write_outputs
 from lfopt.app.by_shape import completed
-from lfopt.app.commands.options import InputShapes, chip, generator
-from lfopt.app.compiled import CPU, Target, compile_graph
+from lfopt.app.commands.options import chip, generator
+from lfopt.app.compiled import CPU, compile_graph
+from lfopt.app.config import SearchConfig
 from lfopt.app.judges import REFERENCE, Judgement, judged
+from lfopt.app.options import (
+    CacheOption,
+    CompareOption,
+    CpuOption,
+    ElementOption,
+    FillOption,
+    InputShapesOption,
+    ModelWithWeightsOption,
+    SeedOption,
+    TargetOption,
+    ThreadsOption,
+    TuneOption,
+    VerifyOption,
+)
 from lfopt.app.pipeline import load_network
 from lfopt.app.roofline import roofline as measure
 from lfopt.app.screen import note, out, progress_line, shown, spread
@@ -33,22 +49,22 @@ from lfopt.ir import Graph, Hardware, InvalidConfig, OpenShape
 
 
 def run(
-    model: str,
+    model: ModelWithWeightsOption,
     /,
     *,
     inputs: Annotated[Path | None, Parameter(name="--input")] = None,
     output: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
-    target: Target = "native",
-    threads: int = 1,
-    hardware: str | None = None,
-    buffer: str | None = None,
-    element: ElementName = "float32",
-    input_shape: InputShapes = (),
-    fill: bool = False,
-    seed: int = 0,
-    check: bool = False,
-    tune: bool = False,
-    verify: bool = False,
+    target: TargetOption = TARGET,
+    threads: ThreadsOption = THREADS,
+    hardware: CpuOption | None = None,
+    buffer: CacheOption | None = None,
+    element: ElementOption = ELEMENT,
+    input_shape: InputShapesOption = (),
+    fill: FillOption = False,
+    seed: SeedOption = SearchConfig.seed,
+    check: CompareOption = False,
+    tune: TuneOption = False,
+    verify: VerifyOption = False,
     roofline: bool = False,
 ) -> int:
     """Run a network: find its fusion plan, print it as C, compile that, and run it on the inputs.
@@ -60,45 +76,15 @@ def run(
 
     Parameters
     ----------
-    model
-        ONNX file with weights, zoo:NAME, or a folder that `lfopt search` has written.
     inputs
         .npz with one array per input of the network; .npy if there is one input. Their shapes count where the
         file leaves shapes open. Of types as in the file; a quantised network's may be its integers too.
     output
         .npz to write the outputs to, of types as in the file.
-    target
-        Instructions that the code may use; native: those of this machine.
-    threads
-        Of the compiled code.
-    hardware
-        Hardware description (YAML) of a CPU, such as `lfopt hw detect` writes.
-    buffer
-        Cache that a fusion group may fill, e.g. 512KiB; wins over the hardware description. 1MiB if nothing
-        else is said.
-    element
-        That maps and weights of float32 are stored in; sums, inputs and outputs are float32. bf16: see
-        docs/cpu-code.md.
-    input_shape
-        Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
-    fill
-        Draw weights at random where the model has only their shapes.
-    seed
-        Seed of such weights.
-    tune
-        Measure how many rows at a time each group had better make. Times are kept beside what was compiled,
-        for all models.
-    verify
-        Read what is kept from end to end before it runs; otherwise samples of its weights are enough. What is
-        damaged is made again.
     roofline
         Measure every fusion group: time, operations of its multiply-adds (of bytes, if the network is
         quantised), bytes that the plan moves, and the share of this machine's peak, which a loop of
         multiply-adds says that is compiled for the same target.
-    check
-        Compare the outputs with the reference of the whole network, in float64, and, where it is installed,
-        with what ONNX Runtime makes of the file. What they may be off follows from what rounding does to this
-        network.
     """
     if roofline and element != "float32":
         raise InvalidConfig(f"--roofline: found with --element {element}; accepted: float32")

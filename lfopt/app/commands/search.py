@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import RenderableType
@@ -15,22 +15,36 @@ from rich.table import Table
 
 from lfopt.app.answers.plans import GroupAnswer, MethodAnswer, SearchAnswer
 from lfopt.app.answers.writing import answer
-from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, InputShapes, chip
-from lfopt.app.config import (
-    SAMPLING,
-    Config,
-    GuidanceName,
-    Method,
-    Proposal,
-    Rules,
-    Scheme,
-    TrafficName,
-    find_config,
-    load_config,
-    share,
-    validate,
-)
+from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, chip
+from lfopt.app.config import SAMPLING, Config, find_config, load_config, share, validate
 from lfopt.app.gaps import nearness
+from lfopt.app.options import (
+    JOINING,
+    MAX_BYTES,
+    PROFILE,
+    SLACK,
+    SURROGATE,
+    BandRowsOption,
+    BudgetOption,
+    BufferOption,
+    ElementBytesOption,
+    GuidanceOption,
+    HardwareOption,
+    InputShapesOption,
+    JobSecondsOption,
+    MaxCyclesOption,
+    MaxEnergyOption,
+    MaxRecomputeOption,
+    MethodOption,
+    ModelOption,
+    ObjectiveOption,
+    ProposeOption,
+    RulesOption,
+    SchemeOption,
+    SeedOption,
+    Switch,
+    TrafficOption,
+)
 from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.pipeline import (
     ZOO,
@@ -49,48 +63,48 @@ from lfopt.ir.names import file_name, plural, span
 from lfopt.ir.sizes import parse_size
 from lfopt.planning import MODES, SCHEMES
 from search.methods import METHODS
-from search.objectives import Objective, ObjectiveName
+from search.objectives import Objective
 from simulator.model.simulate import simulate
 from simulator.model.timing import WALKED
 
-HELP = "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items())
 TIMED_SECONDS = 1e-4  # that the model takes for a step
 SHOWN = 5  # groups in each of the two short lists
 
 
 def search(
-    model: str | None = None,
+    model: ModelOption | None = None,
     /,
     *,
     config: str | None = None,
-    hardware: str | None = None,
-    buffer: str | None = None,
-    element_bytes: int | None = None,
-    scheme: Scheme | None = None,
-    method: Annotated[Method | None, Parameter(help=HELP)] = None,
-    traffic: TrafficName | None = None,
-    epilogue: Literal["on", "off"] | None = None,
-    band_rows: int | Literal["max"] | None = None,
-    max_recompute: float | None = None,
-    rules: Rules | None = None,
-    input_shape: InputShapes = (),
-    seed: int | None = None,
-    budget: int | None = None,
-    time_limit: float | None = None,
-    guidance: GuidanceName | None = None,
-    propose: Proposal | None = None,
-    profile: Literal["on", "off"] | None = None,
-    objective: ObjectiveName | None = None,
-    surrogate: Literal["on", "off"] | None = None,
-    slack: str | None = None,
-    max_bytes: str | None = None,
-    max_cycles: int | None = None,
-    max_energy: float | None = None,
+    hardware: HardwareOption | None = None,
+    buffer: BufferOption | None = None,
+    element_bytes: ElementBytesOption | None = None,
+    scheme: SchemeOption | None = None,
+    method: MethodOption | None = None,
+    traffic: TrafficOption | None = None,
+    epilogue: Annotated[Switch | None, JOINING] = None,
+    band_rows: BandRowsOption = None,
+    max_recompute: MaxRecomputeOption | None = None,
+    rules: RulesOption | None = None,
+    input_shape: InputShapesOption = (),
+    seed: SeedOption | None = None,
+    budget: BudgetOption | None = None,
+    time_limit: JobSecondsOption | None = None,
+    guidance: GuidanceOption | None = None,
+    propose: ProposeOption | None = None,
+    profile: Annotated[Switch | None, PROFILE] = None,
+    objective: ObjectiveOption | None = None,
+    surrogate: Annotated[Switch | None, SURROGATE] = None,
+    slack: Annotated[str | None, SLACK] = None,
+    max_bytes: Annotated[str | None, MAX_BYTES] = None,
+    max_cycles: MaxCyclesOption | None = None,
+    max_energy: MaxEnergyOption | None = None,
     out_dir: Annotated[str | None, Parameter(name=["--out", "-o"])] = None,
 ) -> int:
     """Find the fusion plan of least DRAM traffic and prove how good it is.
 
-    Prints one screen, then writes plan.json and simplified.onnx. Options win over the configuration file.
+    Prints one screen, then writes plan.json and simplified.onnx. Options win over the configuration file,
+    which may name the model too; what neither says is as by default.
 
     Example: lfopt search zoo:mobilenet_v2 --buffer 256KiB --scheme auto --out runs/mobilenet_v2
 
@@ -104,74 +118,8 @@ def search(
 
     Parameters
     ----------
-    model
-        ONNX file, zoo:NAME, or a folder that `lfopt search` has written; needed unless a configuration names
-        one.
     config
         Configuration file; a bare name is looked for in the working folder, then among the installed ones.
-    hardware
-        Hardware description (YAML).
-    buffer
-        On-chip buffer, e.g. 256KiB, or unlimited; wins over the hardware description. Below 4,096 with a
-        unit: 256B or 256KiB.
-    element_bytes
-        Bytes per element of a feature map (if nothing says it: 2, or 1 of a quantised network).
-    scheme
-        How a group runs: lbdf (line buffers, weights resident), resident (whole maps, weights streamed once),
-        brr (bands of rows, weights streamed for each), auto: per group whichever moves the fewest bytes, or
-        all: as auto, with strips of columns, slices of channels, gates in two phases, elementwise operators
-        in flight, means that run, and what is computed again where that spares bytes.
-    method
-        How to search: a row of `search.methods.METHODS`.
-    traffic
-        How operators that do not fit are counted: tiled, once, or as the paper does.
-    epilogue
-        Whether elementwise operators may always join their producer.
-    band_rows
-        Rows that a group in mode lbdf makes at a time, as many of them as fit; max: as many as fit.
-    max_recompute
-        Multiply-accumulates that the network may have with what is computed again (operators, columns between
-        strips, rows between bands of slices, slices for every part), over its own (2 if nothing else is
-        said); 1: nothing is. For scheme all.
-    rules
-        Graph simplification: default folds BatchNormalization, all also rewrites (algebra, parts of GELU,
-        Softmax and the like, noise of exporters), none does nothing.
-    input_shape
-        Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
-    seed
-        Seed of the methods that sample.
-    budget
-        Plans that a method that samples may evaluate.
-    time_limit
-        Seconds for the whole job: loading, the search, whatever follows it, the steps of the plan and its
-        files; several methods share those of the search. The better plan of every operator alone and of fused
-        epilogues comes first, with its steps; it is written where those of a better plan are not made in
-        time. When a stage's time is over, the best so far is taken. Python's own start comes on top, and a
-        job whose limit is over before it has that plan finishes it.
-    guidance
-        Whose explanations say where a method that samples splits groups that do not fit: those of a network
-        (rg, pg, gnne), bytes from the row schedule (analytic), links at random (random), or none.
-    propose
-        mapping: methods that edit plans (nsga2, local) start from the groups that rules of mapping types
-        make.
-    profile
-        on: dnnfusion decides doubtful pairs by C that it compiles and times on this machine, once for all
-        networks, not by DRAM bytes.
-    objective
-        What the plan is to have little of: bytes of DRAM, cycles, energy, or edp (energy x delay). Cycles and
-        energy are the model's.
-    surrogate
-        For objective cycles: an estimate says which groups are worth the model's time. Much sooner done; that
-        nothing is better is then not proven.
-    slack
-        Bytes that a plan of objective bytes gives up for cycles, as 0.1% or 0.001 of the fewest; if nothing
-        is said, what the chip says, else 0.
-    max_bytes
-        DRAM bytes that the plan may move, such as 4.5MB, whatever the objective.
-    max_cycles
-        Cycles that it may take.
-    max_energy
-        Energy that it may spend, in uJ.
     out_dir
         Folder of the results; runs/NETWORK if not given.
     """

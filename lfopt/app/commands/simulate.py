@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from pathlib import Path
 
 from rich.console import RenderableType
 from rich.markup import escape
@@ -15,6 +14,7 @@ from rich.table import Table
 
 from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import check_group, check_top
+from lfopt.app.options import GroupOption, PlanOption, TraceEventsOption, TraceOption
 from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.screen import mib, out, shown, spread, table
 from lfopt.app.sizes import memories, of_buffer, share_of
@@ -60,35 +60,26 @@ PARTS = {
 
 
 def simulate(
-    plan: Path,
+    plan: PlanOption,
     /,
     *,
     top: int = 5,
-    group: int | None = None,
-    trace: Path | None = None,
-    trace_events: int = MOST_EVENTS,
+    group: GroupOption | None = None,
+    trace: TraceOption = None,
+    trace_events: TraceEventsOption = MOST_EVENTS,
 ) -> int:
     """Show what a plan moves and saves, and what it costs in cycles and energy by the model.
 
     Example: lfopt simulate runs/mobilenet_v2 --trace trace.json
 
-    Shown is the whole plan, its groups and its tensors. Bytes are sums over the steps of the plan. Exit code
-    0: the plan's own figures are the same; 1: they are not.
+    Shown is the whole plan, its groups and its tensors; with --group, one group alone, its places in the
+    buffer and its steps. As JSON, there is always the whole report. Bytes are sums over the steps of the
+    plan. Exit code 0: the plan's own figures are the same; 1: they are not.
 
     Parameters
     ----------
-    plan
-        plan.json, or the folder it is in.
     top
         Groups and tensors listed: those that move the most.
-    group
-        Show this group alone: its places in the buffer and its steps. As JSON, there is always the whole
-        report.
-    trace
-        Write when loads, computations and stores run, and how full the buffer is, as a trace for
-        ui.perfetto.dev.
-    trace_events
-        Events of commands and of the buffer in the trace at most; of groups beyond, it has a bar each.
     """
     check_top(top)
     if trace_events < 1:

@@ -7,18 +7,30 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 from rich.markup import escape
 
 from lfopt.app.answers.fronts import StairAnswer, SweepAnswer
 from lfopt.app.answers.writing import answer
-from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, InputShapes, check_seconds, chip
-from lfopt.app.config import Rules, Scheme, TrafficName
+from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, check_seconds, chip
+from lfopt.app.config import Config
 from lfopt.app.deadline import ReportProgress
 from lfopt.app.files import write_text
 from lfopt.app.levels import planned_with_second_level
+from lfopt.app.options import (
+    JOINING,
+    JOINING_SWITCH,
+    ElementBytesOption,
+    HardwareOption,
+    InputShapesOption,
+    ModelOption,
+    RulesOption,
+    SchemeOption,
+    Switch,
+    TrafficOption,
+)
 from lfopt.app.pipeline import load_network
 from lfopt.app.screen import err, mib, note, out, progress_line, shown, table
 from lfopt.app.sizes import UNLIMITED, format_size, parse_shapes, plain_size, size_option
@@ -35,17 +47,17 @@ STEADY = tuple(name for name, row in SCHEMES.items() if len(row.modes) == 1 and 
 
 
 def sweep(
-    model: str,
+    model: ModelOption,
     /,
     *,
     buffers: str = "64KiB:4MiB",
-    scheme: Scheme = "lbdf",
-    traffic: TrafficName = "tiled",
-    epilogue: Literal["on", "off"] = "on",
-    hardware: str | None = None,
-    element_bytes: int | None = None,
-    input_shape: InputShapes = (),
-    rules: Rules = "default",
+    scheme: SchemeOption = Config.scheme,
+    traffic: TrafficOption = Config.traffic,
+    epilogue: Annotated[Switch, JOINING] = JOINING_SWITCH,
+    hardware: HardwareOption | None = None,
+    element_bytes: ElementBytesOption | None = None,
+    input_shape: InputShapesOption = (),
+    rules: RulesOption = Config.rules,
     time_limit: float = 60.0,
     out_dir: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
 ) -> int:
@@ -59,27 +71,10 @@ def sweep(
 
     Parameters
     ----------
-    model
-        ONNX file, zoo:NAME, or a folder that `lfopt search` has written.
     buffers
         A range such as 64KiB:4MiB gives every step in it; a list such as 128KiB,256KiB,unlimited gives those
-        sizes.
-    scheme
-        How a group runs; a range of buffers is for schemes whose bytes change only where a group no longer
-        fits: lbdf and resident.
-    traffic
-        How operators that do not fit are counted: tiled, once, or as the paper does.
-    epilogue
-        Whether elementwise operators may always join their producer.
-    hardware
-        Hardware description (YAML); its buffer is replaced by those of the sweep.
-    element_bytes
-        Bytes per element of a feature map (if not given: 2, or 1 of a quantised network).
-    input_shape
-        Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
-    rules
-        Graph simplification: default folds BatchNormalization, all also rewrites (algebra, parts of GELU,
-        Softmax and the like, noise of exporters), none does nothing.
+        sizes. They replace the buffer of the hardware description. A range is for schemes whose bytes change
+        only where a group no longer fits: lbdf and resident.
     time_limit
         Seconds to enumerate the groups of a range, or for each size of a list; a size that takes longer gets
         a bound and no proof.

@@ -19,9 +19,10 @@ from explainers.checker import LabelScheme
 from lfopt.app.answers.networks import TrainAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.commands.dataset import dataflow
-from lfopt.app.config import PREDICTED
+from lfopt.app.config import PREDICTED, SearchConfig
 from lfopt.app.deadline import ReportProgress
 from lfopt.app.files import sha256, write_bytes, write_text
+from lfopt.app.options import SeedOption
 from lfopt.app.screen import err, out, progress_line, shown, spread
 from lfopt.ir import InvalidConfig
 
@@ -41,7 +42,7 @@ def train(
     epochs: int = 20,
     patience: int = 8,
     samples: int = 1200,
-    seed: int = 0,
+    seed: SeedOption = SearchConfig.seed,
     seeds: int = 1,
     threads: int = 1,
     device: Literal["cpu", "cuda"] = "cpu",
@@ -52,8 +53,8 @@ def train(
 
     Example: lfopt train data/groups --out weights --explainers
 
-    Writes SCHEME.safetensors and a model card, SCHEME.json. With the same data, seed and one thread, a
-    machine gives the same weights.
+    Writes SCHEME.safetensors and a model card, SCHEME.json. Splits, initial weights and minibatches are
+    drawn; with the same data, seed and one thread, a machine gives the same weights.
 
     Parameters
     ----------
@@ -77,8 +78,6 @@ def train(
         Epochs without a smaller validation loss before training ends.
     samples
         Groups, each at one buffer size, that explainers are trained with.
-    seed
-        Seed of splits, initial weights and minibatches.
     seeds
         Trainings, with this seed and the next ones; the best on the validation part is written, the card has
         the figures of all.

@@ -14,7 +14,9 @@ from lfopt import zoo
 from lfopt.app.answers.files import FileAnswer
 from lfopt.app.answers.networks import ExportAnswer, NetworkAnswer, ZooAnswer
 from lfopt.app.answers.writing import answer
+from lfopt.app.config import SearchConfig
 from lfopt.app.files import write_bytes
+from lfopt.app.options import SeedOption
 from lfopt.app.pipeline import ZOO, load_network
 from lfopt.app.screen import out, shown, table
 from lfopt.ir import InvalidConfig
@@ -54,7 +56,7 @@ def export(
     /,
     *,
     out_file: Annotated[Path, Parameter(name=["--out", "-o"])],
-    seed: int = 0,
+    seed: SeedOption = SearchConfig.seed,
     weights: bool = True,
 ) -> None:
     """Write a network as an ONNX file with seeded weights.
@@ -67,8 +69,6 @@ def export(
         A name from `lfopt zoo list`.
     out_file
         The file to write.
-    seed
-        Seed of the weights.
     weights
         Whether to write the weights; without them the file holds shapes alone.
     """

@@ -13,16 +13,18 @@ from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 from threading import Lock
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from onnx import ModelProto
 from torch import Tensor, fx
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from codegen.elements import ElementName
+from codegen.elements import ELEMENT
 from codegen.runtime import Compiled
-from lfopt.app.compiled import CPU, Target, check_options, chip_of, compile_graph
+from codegen.target import TARGET
+from lfopt.app.compiled import CPU, check_options, chip_of, compile_graph
+from lfopt.app.options import CPU_HELP, ElementOption, TargetOption, ThreadsOption, TuneOption
 from lfopt.app.pipeline import load_network
 from lfopt.app.pytorch import EagerFallback
 from lfopt.app.pytorch.export import BOUND, captured, check_installed
@@ -39,11 +41,11 @@ LABEL = "torch_graph"
 class Options:
     """`options=` of torch.compile, as those of `lfopt.compile`."""
 
-    threads: int
-    target: Target = "native"
-    hardware: Hardware = CPU
-    element: ElementName = "float32"
-    tune: bool = False
+    threads: ThreadsOption
+    target: TargetOption = TARGET
+    hardware: Annotated[Hardware, CPU_HELP] = CPU
+    element: ElementOption = ELEMENT
+    tune: TuneOption = False
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:

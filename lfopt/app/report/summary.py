@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from lfopt.app.explain import ExplainerName, Explainers
+from lfopt.app.explain import Explainers
+from lfopt.app.options import PICTURE_SECONDS, ExplainerName
 from lfopt.app.report.content import content
 from lfopt.app.report.cuts import GroupBoundary, cuts
 from lfopt.app.report.page import Figure, PageSummary, render
@@ -28,7 +29,7 @@ def page_of(
     plan: Plan,
     graph: Graph,
     sweep_seconds: float,
-    explain_seconds: float = 3.0,
+    explain_seconds: float = PICTURE_SECONDS,
     explainer: tuple[ExplainerName, ...] = (),
 ) -> str:
     """The page of a plan for this network. Raises InvalidPlan where the two do not belong together."""
