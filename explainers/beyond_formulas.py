@@ -19,13 +19,14 @@ import numpy as np
 
 from explainers.formulas import Formulas, needs_of
 from lfopt.ir import Hardware
-from lfopt.ops import Dataflow
-from lfopt.ops.columns import column_count
+from lfopt.ops import Dataflow, RowReads
+from lfopt.ops.columns import column_count, column_reads
 from lfopt.planning import MODES
 from lfopt.planning.defaults import MAX_RECOMPUTE
 from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes import ExecutionMode, SearchSpace
-from lfopt.planning.strips import ROUNDING, ColumnLookup, StripGroups
+from lfopt.planning.nest.spans import lowest, needed
+from lfopt.planning.strips import StripGroups
 
 # strips tried, of whole columns of the narrowest map
 EVEN = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
@@ -33,6 +34,7 @@ UNEVEN = (2, 3, 4, 6, 8)  # strips tried that need not be so; the planner tries 
 COUNTS = np.array(EVEN + UNEVEN)
 IS_EVEN = np.arange(len(COUNTS)) < len(EVEN)
 AT_ONCE = 256  # groups worked out together: their arrays stay in the cache
+ROUNDING = 1e-9  # of multiply-accumulates, which are counted in floating point
 NOTHING = (1 << 30, -1)  # first column, and one past the last, of a map that nothing needs
 
 
@@ -65,7 +67,7 @@ class BeyondFormulas(Formulas):
 
     def by_strips(self, members: np.ndarray) -> np.ndarray:
         """(groups,) float64, bytes, in mode strips; infinite where the group cannot run so."""
-        able = np.array([taps is not None for taps in self._taps], bool)
+        able = np.array([self._strips.able >> i & 1 for i in range(len(self.flow))], bool)
         possible = np.flatnonzero(~(members & ~able).any(1))
         needs = np.full(len(members), np.inf)
         for start in range(0, len(possible), AT_ONCE):
@@ -92,9 +94,13 @@ class BeyondFormulas(Formulas):
     # -- strips ----------------------------------------------------------------------------------------------
 
     @cached_property
-    def _taps(self) -> list[tuple[ColumnLookup, ...] | None]:
-        """Per operator: columns that it reads of its maps; None where it cannot run in strips."""
-        return StripGroups(self._groups, self.max_recompute).taps
+    def _strips(self) -> StripGroups:
+        return StripGroups(self._groups, self.max_recompute)
+
+    def _columns_read(self, op: int) -> list[tuple[int, RowReads]]:
+        """(map, columns of it that columns of the results read), of an operator that can run in strips."""
+        read = [(o.map, column_reads(self.flow.calls[op], o.input)) for o in self.flow.operands[op]]
+        return [(m, reads) for m, reads in read if reads is not None]
 
     def _in_strips(self, members: np.ndarray) -> np.ndarray:
         """(groups,) float64, bytes: `by_strips` of groups whose operators can all run in strips."""
@@ -167,8 +173,8 @@ class BeyondFormulas(Formulas):
             for m in others:  # they advance together
                 need(m, inside, *ends[first])
             low, high = (np.clip(columns, 0, self.columns[first]) for columns in ends[first])
-            for taps in self._taps[i] or ():
-                need(taps.map, inside, taps.low[low], taps.high[high])
+            for m, reads in self._columns_read(i):
+                need(m, inside, lowest(reads, low), needed(reads, high))
         for m in ends:
             cover(m)
         return ends

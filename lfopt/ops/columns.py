@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from lfopt.ir import MOST_ROWS, cut, whole
-from lfopt.ops.call import Call, Shape
+from lfopt.ops.call import Call, Shape, once_per_call
 from lfopt.ops.footprint import needs
 from lfopt.ops.part import hull
 from lfopt.ops.rows import RowReads, all_rows, reads
@@ -28,6 +28,19 @@ def column_reads(call: Call, index: int) -> RowReads | None:
     That is so where the results have no columns, or not equally many; where every column needs all columns of
     an operand that has several, or a single one any of those; where the columns needed do not come in order.
     """
+    known = _known(call)
+    if index not in known:
+        known[index] = _column_reads(call, index)
+    return known[index]
+
+
+@once_per_call
+def _known(call: Call) -> dict[int, RowReads | None]:
+    """Per input, as far as it was asked for: see `column_reads`."""
+    return {}
+
+
+def _column_reads(call: Call, index: int) -> RowReads | None:
     if call.attention is not None:
         return None
     call, index = call.part_of(index)  # what follows in flight makes as many columns

@@ -12,19 +12,17 @@ once and stays from the first of them to the last, like a map.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from lfopt.ir import Box, BufferUse, Hardware, Loop, Node, Place, Span, Store, Transfer, cut, fold, whole
+from lfopt.ir import Box, BufferUse, Hardware, Span, Store, cut, whole
 from lfopt.ops import Dataflow, Family, Tiling, bits
 from lfopt.ops.footprint import footprint
 from lfopt.planning.groups.compatibility import parts
+from lfopt.planning.nest.tree import BlockLoop, Blocks, GroupNest, Node, RowLeaf, Seq, Stream
 from lfopt.planning.steps.addresses import Life, allocate, peak_bytes
 from lfopt.planning.steps.layout import BufferLayout
-from lfopt.planning.steps.limit import Limit
 
 SLOTS = 2  # blocks in the place that weights pass through
 # constants of one operator that others read too: with more of them, its least weight block counts as 0
@@ -289,95 +287,36 @@ class Resident:
             self.layout.constant_bytes(name, box) for name, box in self._block(op, kept, first)
         )
 
-    # -- schedule --------------------------------------------------------------------------------------------
+    # -- nest ------------------------------------------------------------------------------------------------
 
-    def schedule(self, mask: int, limit: Limit | None = None) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
-        """Places in the buffer, and the steps.
-
-        Per operator: load what it is the first to read; load a block of its weights and compute what that
-        makes, in turns; store what is needed outside. Weight blocks are numbered through the group, so that
-        one is always loaded beside the one in use. Raises Unwritten beyond the limit.
-        """
-        limit = limit or Limit()
-        flow, hardware, lives = self.dataflow, self.layout.hardware, self.lives(mask)
-        addresses, ends = self._addresses(lives)
-        places: list[Place] = []
-        index: dict[int | str, int] = {}
-        for key, life in lives.items():
-            index[key], address = len(places), addresses[key]
-            if isinstance(key, int):
-                tensor = flow.maps[key]
-                places.append(
-                    Place(tensor.name, "map", address, tensor.rows, self.layout.hardware.row_bytes(tensor))
-                )
-            else:
-                places.append(Place(key, "weight", address, 1, life.bytes))
-        passing = len(places)
-        if slice_bytes := self.slice_bytes(mask):
-            places.append(
-                Place(
-                    self.layout.place_name("weight blocks"),
-                    "weight",
-                    ends[hardware.store_of("weight")],
-                    SLOTS,
-                    slice_bytes // SLOTS,
-                )
-            )
-        steps: list[Node] = []
-        number = 0  # of the next weight block
+    def nest(self, mask: int) -> GroupNest:
+        """A part for each operator, in a loop over the blocks of its weights; maps live between parts."""
+        flow, lives = self.dataflow, self.lives(mask)
+        parts: list[Node] = []
+        passing: set[str] = set()
         for i in bits(mask):
-            steps += self._loads(i, mask, lives, index)
-            if not any(w.gathered for w in flow.weights[i]):
-                kept = frozenset(name for name in self._constants[i] if name in lives)
-                spans = [*self._spans(i, kept)]
-                limit.spend(len(spans))
-                iterations = partial(self._iteration, i, kept, place=passing, index=index)
-                steps += _folded(iterations, spans, number, even=not flow.specs[i].transposed)
-                number += len(spans) if len(kept) < len(self._constants[i]) else 0
-            for m in flow.results[i]:
-                if flow.is_output[m] or flow.readers[m] & ~mask:
-                    steps.append(self.layout.store(flow.maps[m].name, whole(flow.maps[m].shape), index[m]))
-        return tuple(places), tuple(steps)
+            leaf = RowLeaf((i,), at_once=True)
+            kept = frozenset(name for name in self._constants[i] if name in lives)
+            passing.update(name for name in self._constants[i] if name not in lives)
+            blocks = None if any(w.gathered for w in flow.weights[i]) else self._blocks(i, kept)
+            parts.append(leaf if blocks is None or blocks.count == 1 else BlockLoop("channels", blocks, leaf))
+        root = Seq(tuple(parts), lives=True)
+        streams = (Stream(root, frozenset(passing), SLOTS),) if passing else ()
+        return GroupNest(root, dict.fromkeys(lives, root), streams)
 
-    def _loads(
-        self, op: int, mask: int, lives: dict[int | str, Life], index: dict[int | str, int]
-    ) -> Iterator[Transfer]:
-        """Loads before an operator.
+    def _blocks(self, op: int, kept: frozenset[str]) -> Blocks | None:
+        """Output channels of an operator's weight blocks; None: all channels at once.
 
-        External inputs and kept constants that it is the first to read, and what it gathers from a constant.
+        Blocks of constants that are kept whole are left out. A block of a ConvTranspose lies within one
+        group, where its weights are one box.
         """
-        flow, layout = self.dataflow, self.layout
-        for m in self._operands[op]:
-            if lives[m].first == op and not flow.makes(mask, m):
-                yield layout.load(flow.maps[m].name, whole(flow.maps[m].shape), index[m])
-        for name in self._constants[op]:
-            if name in lives and lives[name].first == op:
-                yield layout.load_constant(name, whole(flow.graph.shape(name)), index[name])
-        if any(w.gathered for w in flow.weights[op]):
-            m = flow.results[op][0]
-            yield layout.gather(op, whole(flow.maps[m].shape), index[m], 0)
-
-    def _iteration(
-        self,
-        op: int,
-        kept: frozenset[str],
-        span: Span | None,
-        number: int,
-        *,
-        place: int,
-        index: dict[int | str, int],
-    ) -> list[Node]:
-        """Load one block of weights, if there are any, and compute what it makes."""
-        flow = self.dataflow
-        iteration: list[Node] = []
-        offset = 0
-        for name, box in self._block(op, kept, span):
-            iteration.append(self.layout.load_constant(name, box, place, number, offset))
-            offset += self.layout.constant_bytes(name, box)
-        results = flow.results[op]
-        boxes = [whole(flow.maps[m].shape) for m in results] if span is None else [_channels(flow, op, span)]
-        iteration.append(self.layout.compute(op, tuple(boxes), tuple(index[m] for m in results)))
-        return iteration
+        flow, call = self.dataflow, self.dataflow.calls[op]
+        weight = _cut_weight(flow, op)
+        if weight is None or weight in kept or weight in self._pinned[op]:
+            return None
+        channels = call.result[_channel_axis(flow, op)]
+        period = call.shape(1)[1] if flow.specs[op].transposed else 0
+        return Blocks.of_size(self.width, channels, period)
 
     def _spans(self, op: int, kept: frozenset[str]) -> Iterator[Span | None]:
         """Output channels of an operator's weight blocks; None: all channels at once.
@@ -403,31 +342,6 @@ class Resident:
                     if span is None
                     else footprint(flow.calls[op], index, _channels(flow, op, span)),
                 )
-
-
-def _folded(
-    iteration: Callable[[Span | None, int], list[Node]],
-    spans: Sequence[Span | None],
-    number: int,
-    *,
-    even: bool,
-) -> tuple[Node, ...]:
-    """The iterations of an operator's weight blocks, the first of which has this number.
-
-    `even`: those of equal spans move by equal steps.
-    """
-    count = sum(
-        1
-        for span in spans
-        if span is not None and spans[0] is not None and span[1] - span[0] == spans[0][1] - spans[0][0]
-    )
-    if not even or count < 2:
-        return fold([iteration(span, number + k) for k, span in enumerate(spans)])
-    (loop,) = fold([iteration(spans[0], number), iteration(spans[1], number + 1)])
-    assert isinstance(loop, Loop), "two iterations that differ only in where they are make a loop"
-    return replace(loop, count=count), *(
-        node for k in range(count, len(spans)) for node in iteration(spans[k], number + k)
-    )
 
 
 # -- weights by output channels ------------------------------------------------------------------------------

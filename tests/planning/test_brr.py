@@ -46,6 +46,7 @@ from lfopt.planning import GroupCosts, Traffic
 from lfopt.planning.brr.banded import NEVER, Banded, BandedGroups
 from lfopt.planning.costs import optimus
 from lfopt.planning.costs.optimus import Optimus, OptimusCosts, OptimusFigures, paper_bands
+from lfopt.planning.nest.lowering import lower
 from lfopt.rewrite import simplify
 from search.exact import solve
 from simulator.interpreter.execute import Machine
@@ -368,13 +369,18 @@ def verify(
     `tight`: with one row less anywhere, something must be missing.
     """
     flow, hardware = costs.dataflow, costs.hardware
-    places, steps = bands.schedule(mask, banded)
+    places, steps = lower(bands.slices.layout, mask, bands.nest(mask, banded))
     what = f"{what} {banded} on {hardware}"
     once = costs.dram(mask)
     whole, _ = costs.groups.weight_bytes(mask)
     planned = DramBytes(once.input, once.output, banded.weight_bytes)
     assert dram_bytes(steps) == planned, f"{what}: {dram_bytes(steps)}, planned {planned}"
-    one_pass = banded.held_bytes + banded.pass_bytes
+    priced = bands.pricing.price(mask, bands.nest(mask, banded))
+    need = hardware.buffer_need(int(priced.map_bytes[0]), int(priced.constant_bytes[0]))
+    nest = (need, int(priced.input[0]), int(priced.output[0]), int(priced.weight[0]), int(priced.macs[0]))
+    bytes_moved = (planned.input, planned.output, planned.weight)
+    assert nest == (banded.buffer_bytes, *bytes_moved, bands.macs(mask, banded)), what
+    one_pass = banded.weight_bytes - (banded.weight_passes - 1) * banded.pass_bytes
     assert one_pass == whole or (one_pass > whole and hardware.pads_constants and not banded.resident), what
     held, _ = bands.slices.constants(mask)
     assert max(place.end for place in places) == banded.buffer_bytes, what
@@ -620,7 +626,7 @@ def execute_groups(
             continue
         assert machine is not None
         for banded in sample(rng, bands.candidates(mask), 2):
-            places, steps = bands.schedule(mask, banded)
+            places, steps = lower(bands.slices.layout, mask, bands.nest(mask, banded))
             machine.hardware = replace(hardware, buffer_bytes=banded.buffer_bytes + 1)
             for tensor in flow.maps:
                 machine.dram[tensor.name], machine.written[tensor.name] = (
@@ -773,7 +779,7 @@ def test_a_schedule_that_lacks_a_step_does_not_pass() -> None:
     caught = 0
     for what, rng, costs, bands, mask in groups(conv_net, range(40), 2, 5):
         for banded in sample(rng, bands.candidates(mask), 1):
-            places, nodes = bands.schedule(mask, banded)
+            places, nodes = lower(bands.slices.layout, mask, bands.nest(mask, banded))
             steps = [*unfold(nodes)]
             full = walk(costs.dataflow, mask, costs.hardware, places, steps)
             at = int(rng.integers(len(steps)))

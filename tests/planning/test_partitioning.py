@@ -12,7 +12,8 @@ from lfopt.ir import Compute, Node, unfold
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts
 from lfopt.planning.cpu.partitioning import WorkPartition, cut
-from lfopt.planning.line_buffers.walk import line_buffer_schedule
+from lfopt.planning.modes.line_buffers import line_buffer_nest
+from lfopt.planning.nest.lowering import lower
 from lfopt.planning.steps.layout import BufferLayout, row_span
 from tests.random_plans import random_scheme
 from tests.strategies import random_graph, random_hardware
@@ -42,9 +43,7 @@ def leaving(flow: Dataflow, group: int) -> frozenset[int]:
 def partition(case: Case) -> WorkPartition | str:
     costs, group, band_rows, workers = case
     layout = BufferLayout(costs.dataflow, costs.hardware)
-    places, _ = line_buffer_schedule(
-        layout, group, costs.groups.line_buffers.ring_rows(group, band_rows), band_rows=band_rows
-    )
+    places, _ = lower(layout, group, line_buffer_nest(group, band_rows), costs.groups.waiting)
     return cut(layout, group, places, band_rows, leaving(costs.dataflow, group), workers)
 
 

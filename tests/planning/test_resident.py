@@ -27,6 +27,7 @@ from lfopt.ir import (
 )
 from lfopt.ops import OPAQUE, Dataflow, bits
 from lfopt.ops.reference import reference
+from lfopt.planning.nest.lowering import lower
 from lfopt.planning.resident import SLOTS, Peak, Resident
 from lfopt.planning.steps.addresses import Life, allocate, peak_bytes
 from lfopt.rewrite import simplify
@@ -131,7 +132,7 @@ def test_a_schedule_moves_every_tensor_once() -> None:
             Resident(Dataflow.of(graph), hardware),
         )
         for mask in Oracle(graph).legal_groups():
-            places, steps = resident.schedule(mask)
+            places, steps = lower(resident.layout, mask, resident.nest(mask))
             once, padding = (
                 count(net, flow.names(mask), replace(hardware, parameter_store_bytes=0)).dram,
                 resident.padding(mask),
@@ -214,7 +215,7 @@ def execute(
     flow, resident = Dataflow.of(graph), Resident(Dataflow.of(graph), hardware)
     counted = count(RecountNetwork(graph), flow.names(mask), hardware)
     need = resident.need(mask)
-    places, steps = resident.schedule(mask)
+    places, steps = lower(resident.layout, mask, resident.nest(mask))
     group = PlannedGroup(
         0,
         flow.names(mask),
@@ -294,7 +295,7 @@ def steps_of(graph: Graph, hardware: Hardware) -> tuple[tuple[Place, ...], list[
     inputs = small_integers(np.random.default_rng(1), graph)
     execute(graph, flow.everything, hardware, inputs, reference(graph, inputs, everything=True))
     resident = Resident(flow, hardware)
-    places, steps = resident.schedule(flow.everything)
+    places, steps = lower(resident.layout, flow.everything, resident.nest(flow.everything))
     return places, [*unfold(steps)], resident
 
 
@@ -331,7 +332,7 @@ def test_blocks_of_equal_size_are_one_loop() -> None:
     """And it is the loop that folding all turns gives."""
     graph = network([helper.make_node("Conv", ["x", "w"], ["y"])], (1, 3, 2, 2), "y", w=(9, 3, 1, 1))
     resident = Resident(Dataflow.of(graph), BYTES)
-    _, steps = resident.schedule(1)
+    _, steps = lower(resident.layout, 1, resident.nest(1))
     loops = [step for step in steps if isinstance(step, Loop)]
     assert [loop.count for loop in loops] == [4]
     turns = [*unfold(loops)]

@@ -50,7 +50,10 @@ from lfopt.ops import Dataflow
 from lfopt.ops.footprint import footprints
 from lfopt.ops.part import is_empty
 from lfopt.planning import SCHEMES, GroupCosts, Traffic, plan_groups, totals_of
-from lfopt.planning.line_buffers.walk import line_buffer_schedule
+from lfopt.planning.line_buffers.lbdf import LineBuffers
+from lfopt.planning.line_buffers.lines import Lines
+from lfopt.planning.modes.line_buffers import line_buffer_nest
+from lfopt.planning.nest.lowering import lower
 from lfopt.planning.resident import Resident
 from lfopt.planning.steps.layout import BufferLayout
 from lfopt.rewrite import simplify
@@ -153,11 +156,12 @@ def schedules(seeds: range) -> Iterator[tuple[Dataflow, Hardware, Schedule]]:
             yield (
                 flow,
                 hardware,
-                line_buffer_schedule(
-                    BufferLayout(flow, hardware), group, costs.groups.line_buffers.ring_rows(group)
+                lower(
+                    BufferLayout(flow, hardware), group, line_buffer_nest(group), costs.groups.line_buffers
                 ),
             )
-            yield flow, hardware, Resident(flow, hardware).schedule(group)
+            resident = Resident(flow, hardware)
+            yield flow, hardware, lower(resident.layout, group, resident.nest(group))
 
 
 # -- cycles of a step ----------------------------------------------------------------------------------------
@@ -493,9 +497,8 @@ def test_shortened_loops_tell_the_cycles_within_two_percent(name: str, kib: int)
         price = costs.evaluate(group)
         if not isinstance(price, Cost) or price.mode != "lbdf":
             continue
-        places, steps = line_buffer_schedule(
-            BufferLayout(flow, hardware), group, costs.groups.line_buffers.ring_rows(group)
-        )
+        layout = BufferLayout(flow, hardware)
+        places, steps = lower(layout, group, line_buffer_nest(group), costs.groups.line_buffers)
         exact = accelerator.time(steps, places)
         short = accelerator.time(steps, places, walked=step_count(steps) // 3)
         if short.timing == "extrapolated":
@@ -717,7 +720,8 @@ def small() -> tuple[Graph, Plan]:
     """A convolution of a map of 8 rows, in a loop over its rows."""
     flow = network(conv("x", "w", "y"), x=(1, 4, 8, 8), w=(4, 4, 1, 1))
     hardware = Hardware(1 << 12, element_bytes=1)
-    places, steps = line_buffer_schedule(BufferLayout(flow, hardware), 1, {0: 1, 1: 1})
+    line_buffers = LineBuffers(flow, Lines.plain(flow))
+    places, steps = lower(BufferLayout(flow, hardware), 1, line_buffer_nest(1), line_buffers)
     dram = dram_bytes(steps)
     group = PlannedGroup(0, ("y",), "lbdf", dram, places, steps)
     totals = Totals(dram.total, dram.total, dram.total, dram.total, dram.total, 0.0, "optimal")

@@ -24,19 +24,30 @@ whose own formula is in `lfopt.planning.costs.optimus`; what a schedule needs be
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from lfopt.ir import NEVER, Hardware, Node, Place, store_ends
+from lfopt.ir import NEVER, Hardware
 from lfopt.ops import Dataflow, bits
-from lfopt.planning.bands.banding import BandGrid, ComputedRows, Ints, computed_rows, lowest, needed
 from lfopt.planning.bands.slices import SliceSizes
-from lfopt.planning.bands.slicing import STARTS, Slicing, Start
-from lfopt.planning.brr.schedule import SLOTS, BandScheduler, ChosenBands
-from lfopt.planning.steps.limit import Limit
+from lfopt.planning.bands.slicing import STARTS, Slicing, Start, Streamed
+from lfopt.planning.nest.price import NestPricing
+from lfopt.planning.nest.spans import BlockGrid, Ints, kept_from, spans_in_blocks
+from lfopt.planning.nest.tree import (
+    BlockLoop,
+    Blocks,
+    GroupNest,
+    Held,
+    Node,
+    PartialSums,
+    RowLeaf,
+    Seq,
+    Stream,
+)
+
+SLOTS = 2  # blocks in the place that weights pass through
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +61,7 @@ class Banded:
     bands: int
     resident: bool  # whether all weights stay on chip
     pass_bytes: int  # DRAM bytes of these weights each time that they are loaded
-    held_bytes: int  # DRAM bytes of the constants that stay, loaded once
-
-    @property
-    def weight_bytes(self) -> int:
-        """DRAM bytes of the weights, all passes together."""
-        return self.held_bytes + self.weight_passes * self.pass_bytes
-
-
-class SlotCounts(NamedTuple):
-    """Slots of places by number of bands; arrays are (counts,) int64."""
-
-    rings: dict[int, Ints]  # per full map: rows
-    slices: dict[int, Ints]  # per sliced map: rows
-    sums: dict[int, Ints]  # per operator that sums over slices: rows
+    weight_bytes: int  # DRAM bytes of all constants
 
 
 class BandedGroups:
@@ -78,7 +76,9 @@ class BandedGroups:
     ) -> None:
         self.dataflow = dataflow
         self.slices = SliceSizes(dataflow, hardware, width or hardware.channel_align, wide=wide)
-        self._grids: dict[int, BandGrid] = {}
+        self.pricing = NestPricing(self.slices.layout)
+        self._grids: dict[int, BlockGrid] = {}
+        self._latest: tuple[int, tuple[dict[str, int], dict[int, tuple[Streamed, ...]]]] = (0, ({}, {}))
         self._floors: dict[int, int] = {}
         self._least: dict[int, int] = {}
         self._choices: dict[int, tuple[Banded, ...]] = {}
@@ -98,7 +98,7 @@ class BandedGroups:
 
     def like(self, mask: int, banded: Banded) -> Banded | None:
         """The same bands and start with the slices here; None if there are none."""
-        choices = self._sized(mask, BandGrid((banded.bands,)))
+        choices = self._sized(mask, BlockGrid.even([banded.bands]))
         return next(
             (
                 choice
@@ -115,7 +115,7 @@ class BandedGroups:
             for start, draft in zip(STARTS, self.slices.drafts(mask), strict=True)
             if draft is not None and draft.summing
         }
-        choices = self._sized(mask, BandGrid((bands,))) if starts else []
+        choices = self._sized(mask, BlockGrid.even([bands])) if starts else []
         return [choice for choice in choices if choice.start in starts and not choice.resident]
 
     def floor(self, mask: int) -> int:
@@ -138,7 +138,7 @@ class BandedGroups:
         """
         if mask not in self._least:
             heights = {self.dataflow.heights[i] for i in bits(self.dataflow.sinks(mask))}
-            choices = self._sized(mask, BandGrid((*heights,))) if len(heights) == 1 else self.choices(mask)
+            choices = self._sized(mask, BlockGrid.even(heights)) if len(heights) == 1 else self.choices(mask)
             self._least[mask] = min((choice.buffer_bytes for choice in choices), default=NEVER)
         return self._least[mask]
 
@@ -160,162 +160,156 @@ class BandedGroups:
 
     def macs(self, mask: int, banded: Banded) -> int:
         """Multiply-accumulates, those that bands repeat included. All rows of an operator count alike."""
-        flow, computed = (
-            self.dataflow,
-            self._computed_rows(mask, self.slices.draft(mask, banded.start), BandGrid((banded.bands,))),
-        )
-        return sum(
-            -(-flow.macs[i] * int((rows.stop - rows.start).sum()) // flow.heights[i])
-            for i, rows in computed.items()
-        )
+        return int(self.pricing.price(mask, self.nest(mask, banded)).macs[0])
 
-    def schedule(
-        self, mask: int, banded: Banded, limit: Limit | None = None
-    ) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
-        """Places in the buffer, and the steps. Raises Unwritten beyond the limit."""
-        draft, grid = self.slices.draft(mask, banded.start), BandGrid((banded.bands,))
-        computed = self._computed_rows(mask, draft, grid)
-        rows = {
-            i: [*zip(*(column.tolist() for column in columns), strict=True)]
-            for i, columns in computed.items()
-        }
-        slots = [
-            {key: int(most[0]) for key, most in kind.items() if most[0]}
-            for kind in self._needs(mask, draft, computed, grid)
-        ]
-        run = ChosenBands(mask, draft, banded.bands, banded.resident, rows, *slots)
-        places, steps = BandScheduler(self.slices, run).build(limit or Limit())
-        end = store_ends(places, self.slices.hardware)["buffer"]
-        assert end == banded.buffer_bytes, (
-            f"the places end at {end}, planned were {banded.buffer_bytes} bytes"
-        )
-        return places, steps
+    # -- nest ------------------------------------------------------------------------------------------------
+
+    def nest(self, mask: int, banded: Banded) -> GroupNest:
+        """The nest of a choice."""
+        draft = self.slices.draft(mask, banded.start)
+        return self._nest(mask, draft, Blocks(banded.bands), resident=banded.resident)
+
+    def _nest(self, mask: int, draft: Slicing, bands: Blocks, *, resident: bool) -> GroupNest:
+        """A loop over bands, in it full operators and segments, which are loops over slices."""
+        flow, (held, passing) = self.dataflow, self._constants(mask)
+        streamed = frozenset(s.name for streamed in passing.values() for s in streamed)
+        constants = {*held, *streamed} if resident else {*held}
+        homes: dict[Held, Node] = {}
+        parts: list[Node] = []
+        for i in bits(mask):
+            head = draft.segment.get(i)
+            if head is None:
+                parts.append(self._leaf(i, passes=not resident and i in passing, sums=False))
+            elif head == i:
+                parts.append(self._segment(mask, draft, i, () if resident else passing, homes))
+        root = BlockLoop("rows", bands, Seq(tuple(parts)))
+        maps = (m for m in flow.touched(mask) if self.slices.needed(m))
+        for tensor in (*maps, *constants):
+            homes.setdefault(tensor, root)
+        streams = (Stream(root, streamed, SLOTS),) if streamed and not resident else ()
+        return GroupNest(root, homes, streams, complete=True)
+
+    def _segment(
+        self, mask: int, draft: Slicing, head: int, passing: Container[int], homes: dict[Held, Node]
+    ) -> BlockLoop:
+        """The loop over the slices of one segment. `homes`: to which what it holds is added."""
+        members = [i for i in bits(mask) if draft.segment.get(i) == head]
+        summing = tuple(i for i in members if draft.summing >> i & 1)
+        leaves = [self._leaf(i, passes=i in summing and i in passing, sums=True) for i in members]
+        body = Seq(tuple(leaves))
+        slices = self.slices.spans(self.dataflow.calls[head].result)
+        loop = BlockLoop("channels", Blocks.of_size(slices.width, slices.channels), body, folds=summing)
+        homes.update((m, body) for i in members for m in self.dataflow.results[i] if m in draft.head)
+        homes.update((PartialSums(i), loop) for i in summing)
+        return loop
+
+    def _leaf(self, op: int, *, passes: bool, sums: bool) -> Node:
+        """An operator: block by block as its weights pass, else all channels at once."""
+        leaf = RowLeaf((op,), at_once=True)
+        blocks = self.slices.blocks(op, sums=sums) if passes else None
+        if blocks is None or len(blocks) == 1:
+            return leaf
+        return BlockLoop("channels", Blocks.of_size(blocks.width, blocks.channels), leaf)
 
     def candidates(self, mask: int) -> list[Banded]:
         """Every start and number of bands tried, with weights streaming and with all on chip."""
         tall = self._tallest(mask)
         if tall not in self._grids:
-            self._grids[tall] = BandGrid.up_to(tall)
+            self._grids[tall] = BlockGrid.up_to(tall)
         return self._sized(mask, self._grids[tall])
 
-    # -- rows and buffer -------------------------------------------------------------------------------------
+    # -- prices ----------------------------------------------------------------------------------------------
 
     def _tallest(self, mask: int) -> int:
         """Rows of the tallest sink."""
         return max((self.dataflow.heights[i] for i in bits(self.dataflow.sinks(mask))), default=1)
 
-    def _sized(self, mask: int, grid: BandGrid) -> list[Banded]:
+    def _sized(self, mask: int, grid: BlockGrid) -> list[Banded]:
         """See `candidates`; for the numbers of bands of one grid."""
-        slices, tall = self.slices, self._tallest(mask)
-        passing, held_bytes, all_bytes = self._constants(mask)
         choices: list[Banded] = []
-        for start, draft in zip(STARTS, slices.drafts(mask), strict=True):
-            if (
-                draft is None
-                or (choices and not draft.forks)
-                or not all(slices.stored_evenly(m) for m in draft.head if slices.leaves(m, mask))
-            ):
+        for start, draft in zip(STARTS, self.slices.drafts(mask), strict=True):
+            if draft is None or (choices and not draft.forks):
                 continue
-            sizes = self._map_bytes(
-                draft, self._needs(mask, draft, self._computed_rows(mask, draft, grid), grid)
-            )
-            streaming = self._streaming(draft, passing) + held_bytes
-            by_blocks = sum(slices.pass_bytes(i, sums=bool(draft.summing >> i & 1)) for i in passing)
-            options = [(False, streaming, by_blocks, held_bytes)] if by_blocks else []
-            options.append((True, all_bytes, 0, all_bytes))
-            for bands, size in zip(grid.counts.tolist(), sizes.tolist(), strict=True):
-                for resident, weights, pass_bytes, held in options:
-                    need = slices.hardware.buffer_need(size, weights)
-                    if need < NEVER:
-                        choices.append(
-                            Banded(
-                                1 if resident else bands,
-                                -(-tall // bands),
-                                need,
-                                start,
-                                bands,
-                                resident,
-                                pass_bytes,
-                                held,
-                            )
-                        )
+            sliced = (m for m in draft.head if self.slices.leaves(m, mask))
+            if all(self.slices.stored_evenly(m) for m in sliced):
+                choices += self._priced(mask, start, draft, grid)
         return choices
 
-    def _constants(self, mask: int) -> tuple[Collection[int], int, int]:
-        """(operators whose weights can pass, bytes of constants that cannot, bytes of all constants)."""
-        held, passing = self.slices.constants(mask)
-        held_bytes = sum(held.values())
-        return (
-            passing,
-            held_bytes,
-            held_bytes
-            + sum(self.slices.constant_bytes[s.name] for streamed in passing.values() for s in streamed),
-        )
+    def _priced(self, mask: int, start: Start, draft: Slicing, grid: BlockGrid) -> Iterator[Banded]:
+        """Every number of bands of a grid, with weights streaming and with all on chip."""
+        slices, tall = self.slices, self._tallest(mask)
+        held, passing = self._constants(mask)
+        held_bytes, all_bytes = sum(held.values()), self._all_constants(mask)
+        pass_bytes = sum(slices.pass_bytes(i, sums=bool(draft.summing >> i & 1)) for i in passing)
+        streaming = held_bytes + self._stream_bytes(draft, passing)
+        sizes = self._map_bytes(mask, draft, grid).tolist()
+        for bands, maps in zip(grid.counts.tolist(), sizes, strict=True):
+            rows = -(-tall // bands)
+            need = slices.hardware.buffer_need(maps, streaming)
+            if pass_bytes and need < NEVER:
+                weight = held_bytes + bands * pass_bytes
+                yield Banded(
+                    bands,
+                    rows,
+                    need,
+                    start,
+                    bands,
+                    resident=False,
+                    pass_bytes=pass_bytes,
+                    weight_bytes=weight,
+                )
+            need = slices.hardware.buffer_need(maps, all_bytes)
+            if need < NEVER:
+                yield Banded(1, rows, need, start, bands, resident=True, pass_bytes=0, weight_bytes=all_bytes)
 
-    def _streaming(self, draft: Slicing, passing: Collection[int]) -> int:
-        """Bytes of the place that weights pass through."""
-        return SLOTS * max(
-            (self.slices.block_bytes(i, sums=bool(draft.summing >> i & 1)) for i in passing), default=0
-        )
+    def _map_bytes(self, mask: int, draft: Slicing, grid: BlockGrid) -> Ints:
+        """(ways,): bytes of full maps, and of the slices and sums of the largest segment.
+
+        What `NestPrice.map_bytes` says of the nest, in a closed form: a search asks for thousands of groups.
+        """
+        flow, slices, operators = self.dataflow, self.slices, [*bits(mask)]
+        spans = spans_in_blocks(flow, operators, grid, draft.head, flow.operands, flow.heights)
+        full: list[Ints] = []
+        segments: dict[int, list[Ints]] = {}
+        for m, own in spans.loaded.items():
+            rows = grid.most(own.stop - kept_from(spans.readers[m], own.stop))
+            full.append(np.maximum(rows, 1) * slices.row_bytes[m])
+        for i, own in spans.made.items():
+            for m in flow.results[i]:
+                if m in draft.head:
+                    rows = grid.most(own.stop - own.start)
+                    segments.setdefault(draft.head[m], []).append(rows * slices.slice_bytes(m))
+                elif slices.needed(m):
+                    kept = np.minimum(kept_from(spans.readers.get(m, ()), own.stop), own.new)
+                    full.append(grid.most(own.stop - kept) * slices.row_bytes[m])
+            if draft.summing >> i & 1:
+                rows = grid.most(own.stop - own.start)
+                segments.setdefault(draft.segment[i], []).append(rows * slices.sum_bytes(i))
+        total = np.add.reduce(full)
+        if not segments:
+            return total
+        return total + np.maximum.reduce([np.add.reduce(parts) for parts in segments.values()])
+
+    def _constants(self, mask: int) -> tuple[dict[str, int], dict[int, tuple[Streamed, ...]]]:
+        """See `SliceSizes.constants`; remembered of the last group that was asked about."""
+        if self._latest[0] != mask:
+            self._latest = mask, self.slices.constants(mask)
+        return self._latest[1]
+
+    def _all_constants(self, mask: int) -> int:
+        """Bytes of all constants, each once: what stays where weights do not stream."""
+        held, passing = self._constants(mask)
+        streamed = {s.name: self.slices.constant_bytes[s.name] for names in passing.values() for s in names}
+        return sum((held | streamed).values())
+
+    def _stream_bytes(self, draft: Slicing, passing: Iterable[int]) -> int:
+        """Bytes of the place that weights of these operators pass through."""
+        blocks = (self.slices.block_bytes(i, sums=bool(draft.summing >> i & 1)) for i in passing)
+        return SLOTS * max(blocks, default=0)
 
     def weights(self, mask: int) -> int:
         """The least bytes of constants on chip; NEVER if the group cannot run so."""
-        passing, held_bytes, all_bytes = self._constants(mask)
-        drafts = (draft for draft in self.slices.drafts(mask) if draft is not None)
-        return min(
-            (min(self._streaming(draft, passing) + held_bytes, all_bytes) for draft in drafts), default=NEVER
-        )
-
-    def _computed_rows(self, mask: int, draft: Slicing, grid: BandGrid) -> dict[int, ComputedRows]:
-        """Rows that every operator computes in every band, by operator, consumers first."""
-        return computed_rows(
-            self.dataflow, mask, grid, draft.head, self.dataflow.operands, self.dataflow.heights
-        )
-
-    def _needs(
-        self, mask: int, draft: Slicing, computed: dict[int, ComputedRows], grid: BandGrid
-    ) -> SlotCounts:
-        """Slots of rings, slices and sums."""
-        flow, slices = self.dataflow, self.slices
-        # per full map that is read: lowest row that this band or a later one reads
-        kept: dict[int, Ints] = {}
-        loaded: dict[int, Ints] = {}  # per external map: rows that must be there in each band
-        for i in bits(mask):
-            for o in flow.operands[i]:
-                if o.map in draft.head:
-                    continue
-                low = lowest(o.reads, computed[i].low)
-                kept[o.map] = np.minimum(kept[o.map], low) if o.map in kept else low
-                producer = flow.producer[o.map]
-                if producer < 0 or not mask >> producer & 1:
-                    stop = needed(o.reads, computed[i].stop)
-                    loaded[o.map] = np.maximum(loaded[o.map], stop) if o.map in loaded else stop
-        needs = SlotCounts(
-            {m: np.maximum(grid.most(stop - np.minimum(kept[m], stop)), 1) for m, stop in loaded.items()},
-            {},
-            {},
-        )
-        for i in bits(mask):
-            rows = computed[i]
-            for m in flow.results[i]:
-                if m in draft.head:
-                    needs.slices[m] = grid.most(rows.stop - rows.start)
-                elif slices.needed(m):
-                    needs.rings[m] = grid.most(
-                        rows.stop - (np.minimum(kept[m], rows.new) if m in kept else rows.new)
-                    )
-            if draft.summing >> i & 1:
-                needs.sums[i] = grid.most(rows.stop - rows.start)
-        return needs
-
-    def _map_bytes(self, draft: Slicing, needs: SlotCounts) -> Ints:
-        """(counts,) int64: bytes of rings, and of the slices and sums of the largest segment."""
-        slices = self.slices
-        rings = [rows * slices.row_bytes[m] for m, rows in needs.rings.items()]
-        scratch: dict[int, list[Ints]] = {}
-        for m, rows in needs.slices.items():
-            scratch.setdefault(draft.head[m], []).append(rows * slices.slice_bytes(m))
-        for i, rows in needs.sums.items():
-            scratch[draft.segment[i]].append(rows * slices.sum_bytes(i))
-        segments = [np.add.reduce(parts) for parts in scratch.values()]
-        return np.add.reduce([*rings, np.maximum.reduce(segments)]) if segments else np.add.reduce(rings)
+        held, passing = self._constants(mask)
+        drafts = [draft for draft in self.slices.drafts(mask) if draft is not None]
+        streaming = [sum(held.values()) + self._stream_bytes(draft, passing) for draft in drafts]
+        return min([*streaming, self._all_constants(mask)]) if drafts else NEVER

@@ -1,7 +1,7 @@
 """Lower bounds on what any group in bands of rows (mode brr) pays that holds given operators.
 
-Words are those of `lfopt.planning.brr.banded` and `lfopt.planning.bands.slices`. Let a group hold the
-operators, and run in T bands or fewer, wherever else it reaches.
+Words are those of `lfopt.planning.brr` and `lfopt.planning.bands.slices`. Let a group hold the operators,
+and run in T bands or fewer, wherever else it reaches.
 
 * An operator that computes L rows in any group, from the first on without gaps, computes n = ceil(L / T)
   new ones in some band. If a map that it makes is full, n rows of it are there at once; if one that it reads
@@ -29,9 +29,9 @@ import numpy as np
 from lfopt.ir import NEVER
 from lfopt.ops import RowReads, bits
 from lfopt.ops.rows import same_row
-from lfopt.planning.bands.banding import Ints
 from lfopt.planning.bands.slices import SliceSizes
-from lfopt.planning.brr.schedule import SLOTS
+from lfopt.planning.brr.banded import SLOTS
+from lfopt.planning.nest.spans import Ints
 
 # numbers of bands tried: every one up to FINE, from there each STEP times the one before
 FINE, STEP = 24, 1.1

@@ -40,6 +40,9 @@ class LineBuffers:
     _between: dict[tuple[int, int], tuple[RowReads, ...]] = field(default_factory=dict)
     # (group, rows of a band, more than one) -> rings
     _by_bands: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
+    _latest: tuple[int, dict[int, int]] = field(
+        default_factory=lambda: (0, {})
+    )  # the last group that was asked about, and its rings
 
     def __post_init__(self) -> None:
         for i, operands in enumerate(self.lines.operands):
@@ -57,6 +60,12 @@ class LineBuffers:
             if (mask, band_rows) not in self._by_bands:
                 *_, self._by_bands[mask, band_rows] = self._in_bands(mask, band_rows)
             return self._by_bands[mask, band_rows]
+        if self._latest[0] != mask:
+            self._latest = mask, self._row_by_row(mask)
+        return self._latest[1]
+
+    def _row_by_row(self, mask: int) -> dict[int, int]:
+        """Rows of rings where rows are made one at a time."""
         flow, lines = self.dataflow, self.lines
         members = list(bits(mask))
         chain: dict[int, int] = {ROOT: ROOT}  # immediate post-dominator

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from lfopt.ir import Again, Box, Node, Place, Span, Step, box_elements, fold, whole
-from lfopt.ops import RowReads, bits
+from lfopt.ir import Again, Box, Span, Step, box_elements, whole
+from lfopt.ops import RowReads
 from lfopt.planning.line_buffers.lines import Lines
 from lfopt.planning.line_buffers.steady import StateRead, StateSink, StateSpan, Steady, within
 from lfopt.planning.line_buffers.streamed_group import Operand, StreamedGroup
-from lfopt.planning.steps.layout import AllocationRequest, BufferLayout, row_span, with_rows
-from lfopt.planning.steps.limit import Limit
+from lfopt.planning.steps.layout import row_span, with_rows
 
 LONGEST_PERIOD = 64  # iterations of the sinks: the longest repetition that is looked for
 
@@ -198,49 +197,3 @@ class Walk:
         )
         if last and m in self.group.outside:
             self.steps.append(layout.store(tensor.name, box, self.places[tensor.name]))
-
-
-def line_buffer_schedule(
-    layout: BufferLayout,
-    mask: int,
-    rings: dict[int, int],
-    lines: Lines | None = None,
-    band_rows: int = 1,
-    limit: Limit | None = None,
-) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
-    """Places and steps of a group that runs in line-buffer depth-first order on whole maps.
-
-    `rings`: of `LineBuffers.ring_rows`, for such bands.
-
-    Raises Unwritten beyond the limit.
-    """
-    group = StreamedGroup(layout, mask, rings)
-    flow = group.flow
-    constants = {name: whole(flow.graph.tensors[name].shape) for name in group.constants()}
-    operands = group.operands(as_seen=False)
-    entries = [
-        AllocationRequest(name, "weight", 1, layout.constant_bytes(name, box))
-        for name, box in constants.items()
-    ]
-    touched = dict.fromkeys([*(o.source.map for o in operands), *(m for m in group.computed if rings[m])])
-    entries += [
-        AllocationRequest(flow.maps[m].name, "map", rings[m], layout.hardware.row_bytes(flow.maps[m]))
-        for m in touched
-    ]
-    lines = lines or Lines.plain(flow)
-    for i in bits(mask & lines.running):
-        entries.append(
-            AllocationRequest(
-                layout.sums_name(i), "sum", 1, layout.sums_row(whole(flow.maps[flow.results[i][0]].shape))
-            )
-        )
-    places = layout.stack(entries)
-    at = {place.name: k for k, place in enumerate(places)}
-    boxes = {o.source.name: whole(o.source.tensor.shape) for o in operands}
-    head = [layout.load_constant(name, box, at[name]) for name, box in constants.items()]
-    iterations = [
-        *(limit or Limit()).allowed(
-            Walk(group, operands, boxes, None, at, frozenset(), band_rows, lines=lines).iterations()
-        )
-    ]
-    return places, (*head, *fold(iterations, LONGEST_PERIOD))

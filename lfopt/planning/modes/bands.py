@@ -24,6 +24,7 @@ from lfopt.planning.modes.mode import (
     TrafficTerms,
     slice_widenings,
 )
+from lfopt.planning.nest.lowering import lay_out, lower
 
 MOST_PASSES = 2  # weight bytes that an option may load, over the fewest
 
@@ -130,7 +131,9 @@ class InBands(ExecutionMode):
             if choice.pass_bytes == banded.pass_bytes:
                 widest = wider, choice
         bands, banded = widest
-        return Scheduled(banded.buffer_bytes, partial(bands.schedule, mask, banded))
+        return Scheduled(
+            banded.buffer_bytes, partial(lower, bands.slices.layout, mask, bands.nest(mask, banded), None)
+        )
 
     def need(self, mask: int) -> int:
         """F_beta with the most bands."""
@@ -146,7 +149,8 @@ class InBands(ExecutionMode):
         if not self.bands.choices(mask):  # the weights fit their buffer in no way
             yield BufferUse("weights", "weights", 0, 0, self.bands.weights(mask))
             return
-        places, _ = self.bands.schedule(mask, self.cheapest(mask, beta) or self.bands.choices(mask)[-1])
+        nest = self.bands.nest(mask, self.cheapest(mask, beta) or self.bands.choices(mask)[-1])
+        places = lay_out(self.bands.slices.layout, mask, nest)
         apart = [place for place in places if hardware.store_of(place.purpose) != "buffer"]
         names = {
             self.groups.dataflow.maps[m].name for i in bits(mask) for m in self.groups.dataflow.results[i]

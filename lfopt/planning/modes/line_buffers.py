@@ -1,6 +1,6 @@
 """Mode `lbdf`: line buffers, depth first.
 
-Rows pass from operator to operator through rings; weights stay on chip.
+RowLeaf pass from operator to operator through rings; weights stay on chip.
 
     F_beta = sum over maps of rows(t) * row_bytes(t)  +  weights and biases
     F_D    = every tensor once
@@ -19,13 +19,22 @@ from lfopt.ir import BufferUse, Cost
 from lfopt.ops import bits
 from lfopt.planning.groups.compatibility import compatible_in_line_buffers
 from lfopt.planning.groups.groups import Groups
-from lfopt.planning.line_buffers.walk import line_buffer_schedule
 from lfopt.planning.modes.mode import NEVER, ExecutionMode, Scheduled, SearchSpace, TrafficTerms, weight_uses
+from lfopt.planning.nest.lowering import lower
+from lfopt.planning.nest.tree import GroupNest, RowLeaf
 from lfopt.planning.steps.layout import BufferLayout
 
 
+def line_buffer_nest(mask: int, band_rows: int = 1) -> GroupNest:
+    """RowLeaf pass from operator to operator through rings; weights stay on chip.
+
+    `band_rows`: rows of a result that come next.
+    """
+    return GroupNest(RowLeaf(tuple(bits(mask)), band_rows=band_rows))
+
+
 class _Held(NamedTuple):
-    """Rows of a map that an operator reads and must find on chip."""
+    """RowLeaf of a map that an operator reads and must find on chip."""
 
     rows: int
     row_bytes: int
@@ -56,19 +65,16 @@ class LineBuffered(ExecutionMode):
         return Cost(once, need, "lbdf", need) if need < beta else None
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
-        """Rows one at a time; a plan may make more of them at a time."""
+        """RowLeaf one at a time; a plan may make more of them at a time."""
         return TrafficTerms(self.groups.once(mask))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """See `lfopt.planning.line_buffers.walk`."""
+        """Whole maps, `rows` rows of the results at a time."""
         groups = self.groups
-        layout, rings = (
-            BufferLayout(groups.dataflow, groups.hardware),
-            groups.line_buffers.ring_rows(mask, rows),
-        )
+        layout = BufferLayout(groups.dataflow, groups.hardware)
+        nest = line_buffer_nest(mask, rows)
         return Scheduled(
-            groups.line_need(mask, rows),
-            partial(line_buffer_schedule, layout, mask, rings, groups.lines, rows),
+            groups.line_need(mask, rows), partial(lower, layout, mask, nest, groups.line_buffers)
         )
 
     def heights(self, mask: int) -> Sequence[int]:

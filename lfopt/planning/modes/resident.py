@@ -14,13 +14,16 @@ from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes.mode import (
     NEVER,
     ExecutionMode,
+    PlacesAndSteps,
     Scheduled,
     SearchSpace,
     TrafficTerms,
     slice_widenings,
     tallest,
 )
+from lfopt.planning.nest.lowering import lower
 from lfopt.planning.resident import Peak, Resident
+from lfopt.planning.steps.limit import Limit
 
 
 class WholeMaps(ExecutionMode):
@@ -61,11 +64,11 @@ class WholeMaps(ExecutionMode):
             # not where wider blocks would save padding: a plan moves the bytes that the search was told
             if self._wider[width].padding(mask) == padding:
                 widest = self._wider[width]
-        return Scheduled(widest.need(mask), partial(widest.schedule, mask))
+        return Scheduled(widest.need(mask), partial(_lowered, widest, mask))
 
     def schedule_now(self, mask: int, beta: int, rows: int) -> Scheduled:
         """The schedule with the narrowest weight blocks."""
-        return Scheduled(self.resident.need(mask), partial(self.resident.schedule, mask))
+        return Scheduled(self.resident.need(mask), partial(_lowered, self.resident, mask))
 
     def need(self, mask: int) -> int:
         """F_beta in bytes."""
@@ -107,3 +110,7 @@ class WholeMaps(ExecutionMode):
     def compatible(self, beta: int) -> list[int]:
         """See `Resident.compatible`."""
         return self.resident.compatible(beta)
+
+
+def _lowered(resident: Resident, mask: int, limit: Limit) -> PlacesAndSteps:
+    return lower(resident.layout, mask, resident.nest(mask), None, limit)

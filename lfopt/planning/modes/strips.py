@@ -15,7 +15,9 @@ from lfopt.ops import bits
 from lfopt.ops.columns import column_count
 from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes.line_buffers import LineBuffered
-from lfopt.planning.modes.mode import NEVER, Scheduled, SearchSpace, TrafficTerms, weight_uses
+from lfopt.planning.modes.mode import NEVER, Scheduled, SearchSpace, TrafficTerms, place_use, weight_uses
+from lfopt.planning.nest.lowering import lay_out, lower
+from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.strips import MOST_STRIPS, StripGroups, StripPartition
 
 
@@ -59,9 +61,11 @@ class InStrips(LineBuffered):
         return TrafficTerms(replace(self.groups.once(mask), input=choice.read, output=choice.written))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """See `StripGroups.schedule`."""
+        """See `StripGroups.nest`."""
         choice = self._chosen(mask, beta)
-        return Scheduled(choice.buffer_bytes, partial(self.strips.schedule, mask, choice))
+        layout = BufferLayout(self.groups.dataflow, self.groups.hardware)
+        nest = self.strips.nest(mask, choice)
+        return Scheduled(choice.buffer_bytes, partial(lower, layout, mask, nest, self.groups.line_buffers))
 
     def heights(self, mask: int) -> tuple[()]:
         """(): rows are made one at a time."""
@@ -75,9 +79,12 @@ class InStrips(LineBuffered):
     def uses(self, mask: int, beta: int) -> Iterator[BufferUse]:
         """Rings, and weights by operator."""
         choice = self.strips.cheapest(mask, beta) or self.strips.least(mask)
-        for name, purpose, slots, size in self.strips.places(mask, choice) if choice else ():
-            if purpose == "map":
-                yield BufferUse(name, "map", slots, size, slots * size)
+        if choice is not None:
+            layout = BufferLayout(self.groups.dataflow, self.groups.hardware)
+            nest = self.strips.nest(mask, choice)
+            for place in lay_out(layout, mask, nest, self.groups.line_buffers):
+                if place.purpose == "map":
+                    yield place_use(place)
         yield from weight_uses(self.groups, mask)
 
     def never(self, mask: int) -> str:

@@ -33,8 +33,8 @@ from lfopt.ir import Box, Span, round_up
 from lfopt.ir.box import spans
 from lfopt.ops import bits
 from lfopt.ops.rows import same_row
-from lfopt.planning.bands.banding import BandGrid, ComputedRows, Ints, computed_rows, lowest, needed
 from lfopt.planning.groups.groups import Groups
+from lfopt.planning.nest.spans import AxisSpans, BlockGrid, Ints, lowest, needed, spans_in_blocks
 from lfopt.planning.sliced.rows import Reading, RowOrder, SlicedSource, ring_rows
 from lfopt.planning.sliced.segments import NEVER, SLOTS, Segment, Segments
 
@@ -138,7 +138,7 @@ class SlicedGroups:
             self.lines.operands[i] if running >> i & 1 else plain
             for i, plain in enumerate(self.flow.operands)
         )
-        self._grids: dict[tuple[int, bool], BandGrid] = {}
+        self._grids: dict[tuple[int, bool], BlockGrid] = {}
         self._profiles: dict[int, tuple[Profile, ...]] = {}
 
     # -- what is asked ---------------------------------------------------------------------------------------
@@ -194,20 +194,21 @@ class SlicedGroups:
 
     # -- sizes -----------------------------------------------------------------------------------------------
 
-    def grid(self, tall: int, *, every: bool) -> BandGrid:
+    def grid(self, tall: int, *, every: bool) -> BlockGrid:
         """The numbers of bands that are tried: all that there are, or a few."""
         if (tall, every) not in self._grids:
             some = tuple(sorted({-(-tall // h) for h in (1, 2, 4, 8, tall) if h <= tall}))
-            self._grids[tall, every] = BandGrid.up_to(tall) if every else BandGrid(some)
+            self._grids[tall, every] = BlockGrid.up_to(tall) if every else BlockGrid.even(some)
         return self._grids[tall, every]
 
     def tallest(self, mask: int) -> int:
         """Iterations of the sink that takes the most."""
         return max(self.lines.iterations[i] for i in bits(self.flow.sinks(mask)))
 
-    def computed_rows(self, mask: int, segment: Segment, grid: BandGrid) -> dict[int, ComputedRows]:
+    def computed_rows(self, mask: int, segment: Segment, grid: BlockGrid) -> dict[int, AxisSpans]:
         """Rows that every operator computes, band by band."""
-        return computed_rows(self.flow, mask, grid, segment.sliced_maps, self.operands, self.lines.iterations)
+        fresh, heights = segment.sliced_maps, self.lines.iterations
+        return spans_in_blocks(self.flow, [*bits(mask)], grid, fresh, self.operands, heights).made
 
     def _profile(self, mask: int, segment: Segment) -> Profile | None:
         flow, sizes, reads = self.flow, self.segments, self.reads(mask, segment)
@@ -380,7 +381,7 @@ class SlicedGroups:
         return [*sources]
 
     def source_rows(
-        self, mask: int, computed: dict[int, ComputedRows], reads: Sequence[Reading], m: int, grid: BandGrid
+        self, mask: int, computed: dict[int, AxisSpans], reads: Sequence[Reading], m: int, grid: BlockGrid
     ) -> Ints:
         """(counts,) int64: rows held at once of a map of which all channels are on chip."""
         own = [(r.operand.reads, computed[r.op]) for r in reads if r.operand.map == m and r.access == "rows"]
@@ -391,7 +392,7 @@ class SlicedGroups:
         return np.maximum(grid.most(stop - np.minimum(low, stop)), 1)
 
     def passing_rows(
-        self, computed: dict[int, ComputedRows], reads: Sequence[Reading], m: int, grid: BandGrid
+        self, computed: dict[int, AxisSpans], reads: Sequence[Reading], m: int, grid: BlockGrid
     ) -> tuple[Ints, Ints]:
         """(first row, end row) of a map read slice by slice, (entries,) int64 each; no row is left out."""
         own = [(r.operand.reads, computed[r.op]) for r in reads if r.operand.map == m and r.access == "slice"]
@@ -399,7 +400,8 @@ class SlicedGroups:
         low = np.minimum.reduce([lowest(row_reads, rows.low) for row_reads, rows in own])
         active = np.logical_or.reduce([rows.stop > rows.start for _, rows in own])
         start = np.where(active, np.minimum(low, stop), stop)
-        stop = np.where(grid.is_last, self.flow.maps[m].rows, stop)
+        stop = stop.copy()
+        stop[grid.last] = self.flow.maps[m].rows
         return np.minimum(start, grid.before(stop)), stop
 
     def rings(
@@ -407,8 +409,8 @@ class SlicedGroups:
         mask: int,
         segment: Segment,
         reads: Sequence[Reading],
-        computed: dict[int, ComputedRows],
-        grid: BandGrid,
+        computed: dict[int, AxisSpans],
+        grid: BlockGrid,
     ) -> dict[int, Ints]:
         """By map that is on chip slice by slice: (counts,) int64, rows of its ring."""
         maker = {m: self.flow.producer[m] for m in segment.sliced_maps}
@@ -441,8 +443,8 @@ class SlicedGroups:
         mask: int,
         segment: Segment,
         reads: Sequence[Reading],
-        computed: dict[int, ComputedRows],
-        grid: BandGrid,
+        computed: dict[int, AxisSpans],
+        grid: BlockGrid,
     ) -> Iterator[tuple[int, RowOrder]]:
         """(which number of bands, how a slice runs) for every band of each of them."""
         passing = {

@@ -29,7 +29,7 @@ from lfopt.ir import (
     whole,
 )
 from lfopt.ir.box import spans
-from lfopt.planning.bands.banding import BandGrid
+from lfopt.planning.nest.spans import BlockGrid
 from lfopt.planning.sliced.choices import SlicedGroups, SlicedOption
 from lfopt.planning.sliced.rows import Access, Event, SlicedSource, in_step
 from lfopt.planning.sliced.segments import SLOTS, Segments
@@ -58,7 +58,7 @@ class SlicedScheduler:
         self.flow, self.layout, self.segment = groups.flow, segments.layout, option.segment
         self.reads = groups.reads(mask, option.segment)
         self.weights = segments.weights(mask, option.segment)
-        grid = BandGrid((option.bands,))
+        grid = BlockGrid.even([option.bands])
         computed = groups.computed_rows(mask, option.segment, grid)
         self.rows = {
             i: [*zip(bands.start.tolist(), bands.stop.tolist(), bands.new.tolist(), strict=True)]

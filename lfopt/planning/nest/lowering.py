@@ -1,0 +1,388 @@
+"""From a nest to places and steps: the one lowering of every schedule.
+
+Nodes run from the outside in. A tensor is loaded where its home begins to need it: a constant when the
+node that holds it is entered; a map before the block of a loop, or the part of a `Seq`, that reads it first;
+row by row where a row engine holds it. A result is stored when the part that makes it, right inside its home,
+has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from lfopt.ir import Box, Place, Span, Step, cut, fold, whole
+from lfopt.ir import Loop as StepLoop
+from lfopt.ir import Node as StepNode
+from lfopt.ops.footprint import footprint
+from lfopt.planning.line_buffers.lbdf import LineBuffers
+from lfopt.planning.line_buffers.streamed_group import StreamedGroup
+from lfopt.planning.line_buffers.walk import LONGEST_PERIOD, Walk
+from lfopt.planning.nest.places import Placement
+from lfopt.planning.nest.price import NestPricing, data_constants
+from lfopt.planning.nest.regions import axis_of, channel_axis, folded_extent
+from lfopt.planning.nest.tree import (
+    BlockLoop,
+    GroupNest,
+    Held,
+    Node,
+    PartialSums,
+    RowLeaf,
+    Seq,
+    Stream,
+)
+from lfopt.planning.steps.layout import BufferLayout, row_span, with_rows
+from lfopt.planning.steps.limit import Limit
+
+PERIOD = 16  # blocks of rows: the longest repetition that is looked for
+
+
+def lower(
+    layout: BufferLayout,
+    mask: int,
+    nest: GroupNest,
+    line_buffers: LineBuffers | None = None,
+    limit: Limit | None = None,
+) -> tuple[tuple[Place, ...], tuple[StepNode, ...]]:
+    """Places and steps of a group that runs as a nest says. Raises Unwritten beyond the limit.
+
+    `line_buffers`: of the dataflow, for row engines.
+    """
+    placement = Placement(NestPricing(layout, line_buffers).price(mask, nest))
+    return tuple(placement.places), Lowering(placement, limit or Limit()).steps()
+
+
+def lay_out(
+    layout: BufferLayout, mask: int, nest: GroupNest, line_buffers: LineBuffers | None = None
+) -> tuple[Place, ...]:
+    """The places alone. See `lower`."""
+    return tuple(Placement(NestPricing(layout, line_buffers).price(mask, nest)).places)
+
+
+class Lowering:
+    """The steps of one group."""
+
+    def __init__(self, placement: Placement, limit: Limit) -> None:
+        self.placement, self.limit = placement, limit
+        self.layout, self.flow, price = placement.layout, placement.flow, placement.price
+        self.mask, self.nest, self.regions, self.rings = price.mask, price.nest, price.regions, price.rings
+        self.lines = price.lines
+        self.homes, self.at, self.places = placement.homes, placement.at, placement.places
+        self.leaving = frozenset(self.flow.leaving(self.mask))
+        self.blocks: dict[BlockLoop, int] = {}  # of the loops that run: the current block
+        self.passed = 0  # blocks that have passed through streams
+
+    def steps(self) -> tuple[StepNode, ...]:
+        """The steps. Raises Unwritten beyond the limit."""
+        return (*self._constants(self.nest.root), *self._node(self.nest.root))
+
+    def _node(self, node: Node) -> list[StepNode]:
+        if isinstance(node, BlockLoop):
+            return self._loop(node)
+        if isinstance(node, Seq):
+            return self._seq(node)
+        return self._at_once(node) if node.at_once else self._row_engine(node)
+
+    def _constants(self, node: Node) -> Iterator[Step]:
+        """Loads of the constants that a node holds, when it is entered."""
+        if isinstance(node, Seq) and node.lives:
+            return
+        for name in self.placement.held_constants(node):
+            yield self.layout.load_constant(name, whole(self.flow.graph.shape(name)), self.at[name])
+
+    def _seq(self, node: Seq) -> list[StepNode]:
+        """The parts of a `Seq`; a loop around it stores what it holds with them."""
+        parent = self.nest.parent(node)
+        holders = (node, parent) if isinstance(parent, BlockLoop) else (node,)
+        steps: list[StepNode] = []
+        touched: set[Held] = set()
+        for part in node.parts:
+            operators = self.nest.operators[part]
+            for i in operators:
+                steps += self._first_loads(i, node, touched)
+            steps += [*self._constants(part), *self._node(part)]
+            steps += self._stores(operators, holders)
+        return steps
+
+    def _first_loads(self, op: int, node: Seq, touched: set[Held]) -> Iterator[Step]:
+        """Loads of what a `Seq` holds, before the first part that reads it."""
+        for held in self.placement.tensors(op):
+            if self.homes.get(held) is not node or held in touched:
+                continue
+            touched.add(held)
+            if isinstance(held, str):
+                if node.lives:
+                    yield self.layout.load_constant(held, whole(self.flow.graph.shape(held)), self.at[held])
+            elif isinstance(held, int) and not self.flow.makes(self.mask, held):
+                tensor = self.flow.maps[held]
+                yield self.layout.load(tensor.name, whole(tensor.shape), self.at[held])
+
+    def _stores(self, operators: Sequence[int], holders: Sequence[Node | None]) -> Iterator[Step]:
+        """Stores of what operators have made and these nodes hold; those of a leaf itself come with it."""
+        for i in operators:
+            for m in self.flow.results[i]:
+                if m in self.leaving and any(self.homes[m] is holder for holder in holders):
+                    box = self._box(i, m, to_store=True)
+                    if box is not None:
+                        yield self.layout.store(self.flow.maps[m].name, box, self.at[m])
+
+    def _box(self, op: int, m: int, *, to_store: bool = False) -> Box | None:
+        """What the current blocks make of a result, or store of it; None if nothing."""
+        box = whole(self.flow.maps[m].shape)
+        for loop, block in self.blocks.items():
+            if loop.axis == "channels":
+                axis = channel_axis(self.flow, op)
+                if axis is not None and self.regions.cuts_channels(loop, op):
+                    box = cut(box, axis, self._channels(loop, op, block))
+                continue
+            spans = self.regions.spans[loop].made.get(op)
+            if spans is None:
+                continue
+            start, stop = spans.start, spans.stop
+            if to_store:
+                start, stop = self.regions.spans[loop].stored[op]
+            if start[block] >= stop[block]:
+                return None
+            axis = self.regions.axis_cut(loop, m)
+            if axis is not None:
+                box = cut(box, axis, (int(start[block]), int(stop[block])))
+        return box
+
+    def _channels(self, loop: BlockLoop, op: int, block: int) -> Span:
+        """The output channels of an operator in one block."""
+        axis = channel_axis(self.flow, op)
+        assert axis is not None, "channels are cut where there are some"
+        ends = loop.blocks.ends(self.flow.calls[op].result[axis])
+        return int(ends[block]), int(ends[block + 1])
+
+    # -- loops -----------------------------------------------------------------------------------------------
+
+    def _loop(self, loop: BlockLoop) -> list[StepNode]:
+        if loop.axis == "rows":
+            blocks = [self._block(loop, block) for block in range(loop.blocks.count)]
+            del self.blocks[loop]
+            return [*fold(self.limit.allowed(map(tuple, blocks)), PERIOD)]
+        steps: list[StepNode] = []
+        self.limit.spend(loop.blocks.count)
+        for first, count in self._alike(loop):
+            passed = self.passed
+            body = self._block(loop, first)
+            of_block = self.passed - passed
+            if count == 1:
+                steps += body
+                continue
+            folded = fold([tuple(body), tuple(self._block(loop, first + 1))])
+            if folded:
+                (repeated,) = folded
+                assert isinstance(repeated, StepLoop), "blocks differ in more than where they are"
+                steps.append(replace(repeated, count=count))
+            self.passed += (count - 2) * of_block
+        self.blocks.pop(loop, None)
+        return steps
+
+    def _block(self, loop: BlockLoop, block: int) -> list[StepNode]:
+        self.blocks[loop] = block
+        steps: list[StepNode] = []
+        maps = self._sliding(loop)
+        for m in maps:
+            steps += self._slide(loop, block, m)
+        steps += [] if isinstance(loop.body, RowLeaf) else self._constants(loop.body)
+        steps += self._node(loop.body)
+        if not isinstance(loop.body, Seq):
+            steps += self._stores(self.nest.operators[loop.body], (loop,))
+        if block == loop.blocks.count - 1:
+            for m in maps:
+                stop = int(self.regions.spans[loop].loaded[m].stop[-1])
+                steps += self._window_loads(loop, m, stop, self.flow.maps[m].rows)
+        return steps
+
+    def _sliding(self, loop: BlockLoop) -> list[int]:
+        """Maps from outside that a loop over rows keeps as a window; a row engine loads its own."""
+        if loop.axis != "rows" or (isinstance(loop.body, RowLeaf) and not loop.body.at_once):
+            return []
+        maps = [o.map for i in self.nest.operators[loop] for o in self.flow.operands[i]]
+        return [
+            m for m in dict.fromkeys(maps) if self.homes.get(m) is loop and not self.flow.makes(self.mask, m)
+        ]
+
+    def _slide(self, loop: BlockLoop, block: int, m: int) -> Iterator[Step]:
+        """Rows of a map that come into a window with a block; those that nothing reads go first."""
+        spans = self.regions.spans[loop].loaded[m]
+        new, stop = int(spans.new[block]), int(spans.stop[block])
+        kept = min(max(int(self.regions.kept(loop, m)[block]), new), stop)
+        yield from self._window_loads(loop, m, new, kept)
+        yield from self._window_loads(loop, m, kept, stop)
+
+    def _window_loads(self, loop: BlockLoop, m: int, start: int, stop: int) -> Iterator[Step]:
+        """Loads of rows, no more at a time than the window has."""
+        tensor, place = self.flow.maps[m], self.at[m]
+        while start < stop:
+            end = min(start + self.places[place].slots, stop)
+            yield self.layout.load(tensor.name, with_rows(whole(tensor.shape), (start, end)), place)
+            start = end
+
+    def _alike(self, loop: BlockLoop) -> list[tuple[int, int]]:
+        """(first, how many) of runs of blocks that differ only in where they are, by equal moves."""
+        moving: list[tuple[np.ndarray, np.ndarray]] = []  # (starts, stops) of all that blocks make or move
+        if loop.axis == "channels":
+            for i in self.nest.operators[loop]:
+                if self.regions.cuts_channels(loop, i) and (axis := channel_axis(self.flow, i)) is not None:
+                    ends = loop.blocks.ends(self.flow.calls[i].result[axis])
+                    moving.append((ends[:-1], ends[1:]))
+        else:
+            spans = self.regions.spans[loop]
+            for own in (*spans.made.values(), *spans.loaded.values()):
+                moving += [(own.start, own.stop), (own.new, own.stop)]
+            moving += spans.stored.values()
+        none = np.zeros(loop.blocks.count, np.int64)
+        extents = np.array([none, *(stop - start for start, stop in moving)])
+        starts = np.array([none, *(start for start, _ in moving)])
+        if loop.folds:  # the first block begins sums, the last one ends them
+            extents = np.vstack([extents, none])
+            extents[-1, 0], extents[-1, -1] = 1, 2
+            ends = loop.blocks.ends(self._folded(loop))
+            extents = np.vstack([extents, np.diff(ends)])
+        same = (extents[:, 1:] == extents[:, :-1]).all(axis=0)
+        moves = np.diff(starts, axis=1)
+        runs: list[tuple[int, int]] = []
+        first = 0
+        while first < loop.blocks.count:
+            stop = first + 1
+            if stop < loop.blocks.count and same[first]:
+                alike = same[first:] & (moves[:, first:] == moves[:, first : first + 1]).all(axis=0)
+                stop = first + 1 + (alike.size if alike.all() else int(np.argmin(alike)))
+            runs.append((first, stop - first))
+            first = stop
+        return runs
+
+    def _folded(self, loop: BlockLoop) -> int:
+        return folded_extent(self.flow, loop.folds[0])
+
+    # -- leaves ----------------------------------------------------------------------------------------------
+
+    def _at_once(self, leaf: RowLeaf) -> list[StepNode]:
+        """Every operator on all that is asked of it."""
+        steps: list[StepNode] = []
+        for i in leaf.operators:
+            steps += self._passes(i)
+            steps += self._computes(i)
+            steps += self._stores([i], (leaf,))
+        return steps
+
+    def _computes(self, op: int) -> Iterator[Step]:
+        results = self.flow.results[op]
+        boxes = [self._box(op, m) for m in results]
+        if any(box is None for box in boxes):
+            return
+        boxes = tuple(box for box in boxes if box is not None)
+        places = tuple(self.at.get(m, -1) for m in results)
+        if any(weight.gathered for weight in self.flow.weights[op]):
+            yield self.layout.gather(op, boxes[0], places[0], row_span(boxes[0])[0])
+            return
+        compute = self.layout.compute(op, boxes, places)
+        folds = [(loop, block) for loop, block in self.blocks.items() if op in loop.folds]
+        for loop, block in folds:
+            compute = replace(
+                compute,
+                inputs=self.regions.folded_span(loop, op, block),
+                accumulator=self.at[PartialSums(op)],
+                first=block == 0,
+                last=block == loop.blocks.count - 1,
+            )
+        yield compute
+
+    def _passes(self, op: int) -> Iterator[Step]:
+        """Loads of the block of constants that an operator takes from its stream."""
+        for stream in self.nest.streams:
+            if not self._passing(op, stream):
+                continue
+            offset = 0
+            for name, box in self._stream_parts(op, stream):
+                yield self.layout.load_constant(name, box, self.at[stream], self.passed, offset)
+                offset += self.layout.constant_bytes(name, box)
+            self.passed += 1
+
+    def _passing(self, op: int, stream: Stream) -> list[str]:
+        """Constants that an operator takes from a stream, in the order of its inputs."""
+        return [name for name in data_constants(self.flow, op) if name in stream.constants]
+
+    def _stream_parts(self, op: int, stream: Stream) -> Iterator[tuple[str, Box]]:
+        """The parts of constants that an operator needs in the current blocks."""
+        call, (m, *_) = self.flow.calls[op], self.flow.results[op]
+        out = whole(self.flow.maps[m].shape)
+        inputs: Span | None = None
+        is_last = True
+        for loop, block in self.blocks.items():
+            if op in loop.folds:
+                inputs = self.regions.folded_span(loop, op, block)
+                is_last = block == loop.blocks.count - 1
+            elif self.regions.cuts_channels(loop, op) and (axis := channel_axis(self.flow, op)) is not None:
+                out = cut(out, axis, self._channels(loop, op, block))
+        for name in self._passing(op, stream):
+            index = call.inputs.index(name)
+            late = index > 1  # a bias is added to finished sums
+            if inputs is None or not late or is_last:
+                yield name, footprint(call, index, out, inputs=None if late else inputs)
+
+    def _row_engine(self, leaf: RowLeaf) -> list[StepNode]:
+        """Rows of the results in turn, each after the rows that it needs."""
+        flow = self.flow
+        group = StreamedGroup(self.layout, _mask(leaf.operators), self.rings)
+        operands = group.operands(as_seen=False)
+        loaded = {o.source.name: self._loaded_box(o.source.map) for o in operands}
+        there = frozenset(name for name, box in loaded.items() if box is None)
+        boxes = {name: box or whole(flow.graph.tensors[name].shape) for name, box in loaded.items()}
+        rows = {i: (self._rows_made(i), self.lines.iterations[i]) for i in leaf.operators}
+        computed = {m: self._box(i, m) for i in leaf.operators for m in flow.results[i]}
+        stored = {m: self._box(flow.producer[m], m, to_store=True) for m in group.outside}
+        at = {
+            flow.maps[m].name: self.at[m]
+            for m in (*group.computed, *(o.source.map for o in operands))
+            if m in self.at
+        }
+        at |= {
+            self.layout.sums_name(i): self.at[PartialSums(i)] for i in self.placement.price.running_sums(leaf)
+        }
+        engine = _RowEngine(group, operands, boxes, None, at, there, leaf.band_rows, rows, self.lines)
+        engine.computed, engine.stored = computed, stored
+        return [*fold([*self.limit.allowed(engine.iterations())], LONGEST_PERIOD)]
+
+    def _rows_made(self, op: int) -> int:
+        """Rows of an operator that are there before it runs: all, if the blocks make nothing of it."""
+        nothing = any(self._box(op, m) is None for m in self.flow.results[op])
+        return self.lines.iterations[op] if nothing else 0
+
+    def _loaded_box(self, m: int) -> Box | None:
+        """What the current blocks load of a map; None if it is on chip already."""
+        box = whole(self.flow.maps[m].shape)
+        for loop, block in self.blocks.items():
+            spans = self.regions.spans[loop].loaded[m]
+            start, stop = int(spans.start[block]), int(spans.stop[block])
+            if start >= stop:
+                return None
+            axis = axis_of(loop.axis, self.flow.maps[m].shape)
+            if axis is not None:
+                box = cut(box, axis, (start, stop))
+        return box
+
+
+class _RowEngine(Walk):
+    """The walk over rows, within the columns of the current block."""
+
+    computed: dict[int, Box | None]  # per map: what is made of it
+    stored: dict[int, Box | None]  # per map: what is stored of it, if it leaves the group
+
+    def extent(self, m: int) -> Box:
+        """Box that is made of a map."""
+        return self.computed[m] or whole(self.flow.maps[m].shape)
+
+    def stored_of(self, m: int, box: Box) -> Box:
+        """The columns that no earlier block has stored."""
+        stored = self.stored.get(m)
+        return box if stored is None or len(box) < 4 else cut(box, -1, stored[-1])
+
+
+def _mask(operators: Sequence[int]) -> int:
+    return sum(1 << i for i in operators)

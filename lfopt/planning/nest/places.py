@@ -1,0 +1,143 @@
+"""Places of a nest: what each node holds, at which address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from lfopt.ir import Place, Purpose, Store, whole
+from lfopt.planning.nest.price import Figure, NestPrice
+from lfopt.planning.nest.tree import Held, Node, PartialSums, RowLeaf, Seq, Stream, children
+from lfopt.planning.steps.addresses import Life, allocate
+
+Key = Held | Stream
+
+
+class Allocation(NamedTuple):
+    """A place before it has an address."""
+
+    key: Key
+    name: str
+    purpose: Purpose
+    slots: int
+    slot_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all slots together."""
+        return self.slots * self.slot_bytes
+
+
+class Placement:
+    """The places of one group."""
+
+    def __init__(self, price: NestPrice) -> None:
+        """`price`: of the nest, whose loops are cut in one way."""
+        self.price, self.layout, self.flow = price, price.layout, price.flow
+        self.mask, self.nest = price.mask, price.nest
+        self.homes = price.regions.homes
+        self.places: list[Place] = []
+        self.at: dict[Key, int] = {}  # index of each place
+        self._lay_out(self.nest.root, dict.fromkeys(self.layout.hardware.stores, 0))
+
+    def _lay_out(self, node: Node, starts: dict[Store, int]) -> dict[Store, int]:
+        """Give addresses to what a node and those in it hold, from `starts` on; where they end."""
+        held = [*self._allocations(node)]
+        if isinstance(node, Seq) and node.lives:
+            passing = [allocation for allocation in held if isinstance(allocation.key, Stream)]
+            ends = self._stack(passing, self._alive(node, held, starts))
+        else:
+            ends = self._stack(held, starts)
+        inner = [self._lay_out(child, ends) for child in children(node)]
+        return {store: max([end, *(below[store] for below in inner)]) for store, end in ends.items()}
+
+    def _stack(self, held: Sequence[Allocation], starts: dict[Store, int]) -> dict[Store, int]:
+        """Places one after the other."""
+        ends = dict(starts)
+        for allocation in held:
+            store = self.layout.hardware.store_of(allocation.purpose)
+            self._add(allocation, ends[store])
+            ends[store] = self.places[-1].end
+        return ends
+
+    def _alive(self, node: Seq, held: Sequence[Allocation], starts: dict[Store, int]) -> dict[Store, int]:
+        """Places that share space where they are not alive together; streams apart."""
+        held = [allocation for allocation in held if not isinstance(allocation.key, Stream)]
+        lives = {allocation.key: self._life(node, allocation) for allocation in held}
+        addresses, ends = dict[Key, int](), dict(starts)
+        for store in self.layout.hardware.stores:
+            keys = [a.key for a in held if self.layout.hardware.store_of(a.purpose) == store]
+            offsets, end = allocate([lives[key] for key in keys])
+            addresses |= {key: starts[store] + offset for key, offset in zip(keys, offsets, strict=True)}
+            ends[store] += end
+        for allocation in held:
+            self._add(allocation, addresses[allocation.key])
+        return ends
+
+    def _life(self, node: Seq, allocation: Allocation) -> Life:
+        """From the first part that touches a tensor to the last one, by the operators of the parts."""
+        touched = [
+            self.nest.operators[part][-1] for part in node.parts if self._touches(part, allocation.key)
+        ]
+        return Life(allocation.bytes, min(touched), max(touched))
+
+    def _touches(self, part: Node, key: Key) -> bool:
+        return any(key in self.tensors(i) for i in self.nest.operators[part])
+
+    def tensors(self, op: int) -> list[Held]:
+        """Maps and constants that an operator reads, and maps that it makes."""
+        constants = [w.name for w in self.flow.weights[op] if not w.gathered]
+        return [*(o.map for o in self.flow.operands[op]), *self.flow.results[op], *constants]
+
+    def _add(self, allocation: Allocation, address: int) -> None:
+        self.at[allocation.key] = len(self.places)
+        _, name, purpose, slots, slot_bytes = allocation
+        self.places.append(Place(name, purpose, address, slots, slot_bytes))
+
+    def _allocations(self, node: Node) -> Iterator[Allocation]:
+        """What a node holds: constants, maps, sums, streams; maps of a `Seq` with lives come first."""
+        flow, layout = self.flow, self.layout
+        for name in self.held_constants(node):
+            size = layout.constant_bytes(name, whole(flow.graph.shape(name)))
+            yield Allocation(name, name, "weight", 1, size)
+        for m in self._held_maps(node):
+            rows, size = map(single, self.price.map_place(m))
+            if rows:
+                yield Allocation(m, flow.maps[m].name, "map", rows, size)
+        for i in self._held_sums(node):
+            rows, size = map(single, self.price.sums_place(i))
+            yield Allocation(PartialSums(i), layout.sums_name(i), "sum", rows, size)
+        for i, size in self.price.running_sums(node).items() if isinstance(node, RowLeaf) else ():
+            yield Allocation(PartialSums(i), layout.sums_name(i), "sum", 1, size)
+        for stream in self.nest.streams:
+            if stream.home is node and (size := self.price.stream_block(stream)):
+                yield Allocation(stream, layout.place_name("weight blocks"), "weight", stream.slots, size)
+
+    def held_constants(self, node: Node) -> list[str]:
+        """Constants that a node holds, in the order of their readers."""
+        names = [w.name for i in self.nest.operators[node] for w in self.flow.weights[i] if not w.gathered]
+        return [name for name in dict.fromkeys(names) if self.homes.get(name) is node]
+
+    def _held_maps(self, node: Node) -> list[int]:
+        """Maps that a node holds: those from outside in the order of their readers, then those made."""
+        operators = self.nest.operators[node]
+        outside = [
+            o.map for i in operators for o in self.flow.operands[i] if not self.flow.makes(self.mask, o.map)
+        ]
+        results = [m for i in operators for m in self.flow.results[i]]
+        if isinstance(node, Seq) and node.lives:
+            order = [
+                m for i in operators for m in (*(o.map for o in self.flow.operands[i]), *self.flow.results[i])
+            ]
+        else:
+            order = [*outside, *results]
+        return [m for m in dict.fromkeys(order) if self.homes.get(m) is node]
+
+    def _held_sums(self, node: Node) -> list[int]:
+        """Operators of whose partial sums a node holds the place."""
+        return [i for i in self.nest.operators[node] if self.nest.homes.get(PartialSums(i)) is node]
+
+
+def single(figure: Figure) -> int:
+    """A figure of a nest whose loops are cut in one way."""
+    return figure if isinstance(figure, int) else int(figure[0])

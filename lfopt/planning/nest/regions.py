@@ -1,0 +1,216 @@
+"""Regions of a nest: which part of every tensor the blocks of its loops make, load and hold.
+
+A region is a box whose axes are cut by different loops. So every figure of a tensor is a product over its
+axes: the most that a block has of it, the widest window that a loop holds, the sum over all blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from lfopt.ir import row_axis
+from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
+from lfopt.ops import Dataflow, Family, MapRead, Tiling
+from lfopt.ops.columns import column_count, column_reads
+from lfopt.planning.nest.spans import AxisSpans, BlockGrid, Ints, Spans, kept_from, spans_in_blocks
+from lfopt.planning.nest.tree import Axis, BlockLoop, GroupNest, Held, Node, PartialSums, RowLeaf
+
+Shape = tuple[int, ...]
+
+
+class HeldExtent(NamedTuple):
+    """The part of a tensor that is on chip at once.
+
+    Arrays are (ways,) int64; a number stands for all ways.
+    """
+
+    rows: Ints | int
+    cut: tuple[tuple[int, Ints | int], ...]  # (axis, indices along it) of the other axes that loops cut
+
+
+def axis_of(axis: Axis, shape: Shape) -> int | None:
+    """Where an axis of that name lies in a map of this shape; None: it has none, and is one piece.
+
+    >>> axis_of("rows", (1, 64, 56, 28)), axis_of("columns", (1, 64, 56, 28)), axis_of("columns", (1, 9, 8))
+    (2, 3, None)
+    """
+    if axis == "rows":
+        return row_axis(shape)
+    if axis == "columns":
+        return len(shape) - 1 if column_count(shape) > 1 else None
+    return CHANNEL_AXIS_OF_RANK.get(len(shape))
+
+
+def channel_axis(flow: Dataflow, op: int) -> int | None:
+    """The axis of an operator's results along which its output channels lie."""
+    shape = flow.calls[op].result
+    if flow.specs[op].tiling is Tiling.CONTRACT:
+        return 1 if flow.specs[op].family is Family.CONVOLUTION else len(shape) - 1
+    return CHANNEL_AXIS_OF_RANK.get(len(shape))
+
+
+def folded_extent(flow: Dataflow, op: int) -> int:
+    """The input channels that an operator sums over, in all."""
+    shape = flow.calls[op].shape(0)
+    return shape[CHANNEL_AXIS_OF_RANK[len(shape)]]
+
+
+class Regions:
+    """Regions of one group's nest.
+
+    `operands`: per operator of the dataflow, the rows that it reads of maps. `heights`: per operator, the
+    rows in which it advances. `ways`: of a loop, how it may be cut; by default as the nest says.
+    """
+
+    def __init__(
+        self,
+        flow: Dataflow,
+        mask: int,
+        nest: GroupNest,
+        operands: Sequence[Sequence[MapRead]],
+        heights: Sequence[int],
+        ways: Mapping[BlockLoop, BlockGrid],
+    ) -> None:
+        self.flow, self.mask, self.nest = flow, mask, nest
+        self.operands, self.heights = operands, heights
+        self.loops = [node for node in nest.paths if isinstance(node, BlockLoop)]
+        # of loops over rows and columns; channels are cut in just one way
+        self.grids = {
+            loop: ways.get(loop) or BlockGrid([loop.blocks]) for loop in self.loops if loop.axis != "channels"
+        }
+
+    # -- homes -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def homes(self) -> dict[Held, Node]:
+        """The node that holds each map of the group, and each constant that passes through no stream.
+
+        By default the innermost node around all that make or read it.
+        """
+        if self.nest.complete:
+            return {held: home for held, home in self.nest.homes.items() if not isinstance(held, PartialSums)}
+        users: dict[Held, list[RowLeaf]] = {}
+        streamed = {name for stream in self.nest.streams for name in stream.constants}
+        for i, leaf in self.nest.leaf_of.items():
+            tensors: list[Held] = [o.map for o in self.flow.operands[i]]
+            # what an operator makes at once, and nothing reads, takes no space
+            tensors += [m for m in self.flow.results[i] if not leaf.at_once or self._is_read(m)]
+            tensors += [w.name for w in self.flow.weights[i] if not w.gathered and w.name not in streamed]
+            for held in tensors:
+                users.setdefault(held, []).append(leaf)
+        homes = self.nest.homes
+        return {held: homes.get(held) or self._around(leaves) for held, leaves in users.items()}
+
+    def _is_read(self, m: int) -> bool:
+        return self.flow.is_output[m] or bool(self.flow.readers[m])
+
+    def _around(self, leaves: Sequence[RowLeaf]) -> Node:
+        """The innermost node around all of these."""
+        first = leaves[0]
+        if all(leaf is first for leaf in leaves):
+            return first
+        paths = [self.nest.paths[leaf] for leaf in leaves]
+        common = [level[0] for level in zip(*paths, strict=False) if all(node is level[0] for node in level)]
+        return common[-1]
+
+    # -- loops -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def spans(self) -> dict[BlockLoop, Spans]:
+        """Per loop over rows or columns: spans along that axis of what its operators make and read."""
+        return {loop: self._spans(loop) for loop in self.grids}
+
+    def _spans(self, loop: BlockLoop) -> Spans:
+        operators, grid = self.nest.operators[loop], self.grids[loop]
+        inside = {node for node, path in self.nest.paths.items() if loop in path and node is not loop}
+        fresh = {m for m, home in self.homes.items() if home in inside}
+        if loop.axis == "rows":
+            return spans_in_blocks(self.flow, operators, grid, fresh, self.operands, self.heights)
+        reads = {i: self._column_reads(i) for i in operators}
+        columns = {i: column_count(self.flow.calls[i].result) for i in operators}
+        return spans_in_blocks(self.flow, operators, grid, fresh, reads, columns, covering=True)
+
+    def indices(self, loop: BlockLoop, op: int) -> int:
+        """Rows, or columns, that an operator makes in all along the axis of a loop."""
+        return self.heights[op] if loop.axis == "rows" else column_count(self.flow.calls[op].result)
+
+    def cuts_channels(self, loop: BlockLoop, op: int) -> bool:
+        """Whether a loop over channels cuts the results of an operator in it.
+
+        An operator makes channels from the same channels of its operands, unless it sums over them.
+        """
+        return loop.axis == "channels" and op not in loop.folds and op in self.nest.operators[loop]
+
+    def _column_reads(self, op: int) -> list[MapRead]:
+        reads: list[MapRead] = []
+        for operand in self.flow.operands[op]:
+            columns = column_reads(self.flow.calls[op], operand.input)
+            assert columns is not None, f"{self.flow.operators[op].name} cannot run on strips of columns"
+            reads.append(replace(operand, reads=columns))
+        return reads
+
+    def axis_cut(self, loop: BlockLoop, m: int) -> int | None:
+        """The axis of a map that a loop cuts."""
+        maker = self.flow.producer[m]
+        if loop.axis == "channels" and maker >= 0:
+            return channel_axis(self.flow, maker)
+        return axis_of(loop.axis, self.flow.maps[m].shape)
+
+    def along(self, loop: BlockLoop, m: int) -> AxisSpans | None:
+        """Spans of a map along the axis of a loop over rows or columns; None if the loop does not cut it."""
+        spans = self.spans[loop]
+        maker = self.flow.producer[m]
+        return spans.made[maker] if maker in spans.made else spans.loaded.get(m)
+
+    def folded_span(self, loop: BlockLoop, op: int, block: int) -> tuple[int, int]:
+        """The input channels that an operator sums over in one block."""
+        ends = loop.blocks.ends(folded_extent(self.flow, op))
+        return int(ends[block]), int(ends[block + 1])
+
+    # -- what is held ----------------------------------------------------------------------------------------
+
+    def kept(self, loop: BlockLoop, m: int) -> Ints:
+        """(entries,): the lowest index of a map that a block of a loop, or a later one, reads."""
+        own = self.along(loop, m)
+        assert own is not None, "a loop keeps what it cuts"
+        return kept_from(self.spans[loop].readers.get(m, ()), own.stop)
+
+    def held(self, m: int) -> HeldExtent:
+        """The part of a map that its home holds at once; a row engine holds the rows of its ring."""
+        return self._extent(m, self.homes[m])
+
+    def held_sums(self, op: int) -> HeldExtent:
+        """The part of an operator's result whose partial sums are held at once."""
+        return self._extent(self.flow.results[op][0], self.nest.homes[PartialSums(op)], sums=True)
+
+    def _extent(self, m: int, home: Node, *, sums: bool = False) -> HeldExtent:
+        rows: Ints | int = self.flow.maps[m].rows
+        cut: list[tuple[int, Ints | int]] = []
+        maker = self.flow.producer[m]
+        for loop in self.nest.loops_to[home]:
+            if loop.axis == "channels":
+                axis = channel_axis(self.flow, maker) if maker >= 0 else None
+                if axis is not None and loop is not home and self.cuts_channels(loop, maker):
+                    cut.append((axis, loop.blocks.widest(self.flow.maps[m].shape[axis])))
+                continue
+            own = self.along(loop, m)
+            if own is None:
+                continue
+            if loop.axis == "rows":
+                keeps = loop is home and not sums
+                rows = self._window(loop, m, own) if keeps else self.grids[loop].most(own.stop - own.start)
+            elif loop is not home and (axis := self.axis_cut(loop, m)) is not None:
+                cut.append((axis, self.grids[loop].most(own.stop - own.start)))
+        return HeldExtent(rows, tuple(cut))
+
+    def _window(self, loop: BlockLoop, m: int, own: AxisSpans) -> Ints:
+        """(ways,): rows from the lowest that is still read, or just made, to the highest that is there."""
+        kept = self.kept(loop, m)
+        if self.flow.makes(self.mask, m):
+            return self.grids[loop].most(own.stop - np.minimum(kept, own.new))
+        return np.maximum(self.grids[loop].most(own.stop - kept), 1)

@@ -1,0 +1,205 @@
+"""The nest of a group: a tree of loops over its operators, and where each tensor is held.
+
+    RowLeaf(operators)             operators make rows on demand, and pass them on through rings
+    BlockLoop(axis, blocks, body)  the results of the body, cut along an axis, block after block
+    Seq(parts)                     one part after the other
+
+A tensor is *held at* a node: it is on chip from the moment the node is entered until it is left. A map that a
+loop holds is kept from block to block as a sliding window, and every element of it is made or loaded once. A
+map that is held inside a loop is fresh in every block, halo included. Constants pass through a *stream* where
+they are not held: block after block, through a place of a few slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from lfopt.ir import Span
+
+Axis = Literal["rows", "columns", "channels"]
+
+
+class PartialSums(NamedTuple):
+    """The partial results of an operator."""
+
+    operator: int
+
+
+# a map by its index, a constant by its name, or partial results
+Held = int | str | PartialSums
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """How the axis of a tensor is cut into blocks.
+
+    By default blocks are as equal as they can be: block b of n indices ends at ceil((b + 1) n / count). With
+    a `size`, every block has so many indices of an axis of `extent`, the last one perhaps fewer, and an axis
+    of another extent is cut in proportion.
+
+    >>> by_four = Blocks.of_size(4, 10)
+    >>> Blocks(3).ends(7).tolist(), by_four.ends(10).tolist(), by_four.ends(5).tolist()
+    ([0, 3, 5, 7], [0, 4, 8, 10], [0, 2, 4, 5])
+    """
+
+    count: int
+    size: int = 0  # indices of each block but the last; 0: as equal as possible
+    extent: int = 0  # of the axis that has blocks of this size
+    period: int = 0  # indices after which blocks begin anew; 0: they never do
+
+    @classmethod
+    def of_size(cls, size: int, extent: int, period: int = 0) -> Blocks:
+        """Blocks of `size` indices of an axis of `extent`; none crosses a multiple of `period`."""
+        of_period = -(-(period or extent) // size)
+        return cls(of_period * max(extent // (period or extent), 1), size, extent, period or extent)
+
+    def widest(self, extent: int) -> int:
+        """Indices of the widest block of an axis of so many indices."""
+        return (
+            min(self.size, extent)
+            if self.size and extent == self.extent
+            else int(np.diff(self.ends(extent)).max())
+        )
+
+    def by_width(self, extent: int) -> list[tuple[Span, int]]:
+        """The first span of each width, and how many there are of it.
+
+        >>> Blocks.of_size(4, 10).by_width(10), Blocks.of_size(4, 8).by_width(8)
+        ([((0, 4), 2), ((8, 10), 1)], [((0, 4), 2)])
+        """
+        ends = self.ends(extent)
+        widths, firsts, counts = np.unique(np.diff(ends), return_index=True, return_counts=True)
+        order = np.argsort(firsts)
+        starts = ends[firsts[order]].tolist()
+        of_width = zip(starts, widths[order].tolist(), counts[order].tolist(), strict=True)
+        return [((start, start + width), count) for start, width, count in of_width]
+
+    def ends(self, extent: int) -> np.ndarray:
+        """(count + 1,) int64: where blocks end along an axis of so many indices; the first one is 0."""
+        block = np.arange(self.count + 1, dtype=np.int64)
+        if not self.size:
+            return -(-block * extent // self.count)
+        of_period = -(-self.period // self.size)
+        ends = block // of_period * self.period + np.minimum(block % of_period * self.size, self.period)
+        # in proportion, to the nearest index
+        return ends if extent == self.extent else (2 * ends * extent + self.extent) // (2 * self.extent)
+
+    def spans(self, extent: int) -> list[Span]:
+        """The span of each block along an axis of so many indices."""
+        return [*pairwise(self.ends(extent).tolist())]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RowLeaf:
+    """Operators that make rows on demand. The order of the operators is that of their indices."""
+
+    operators: tuple[int, ...]
+    # whether each operator makes all that is asked of it in one step, one after the other, without rings
+    at_once: bool = False
+    band_rows: int = 1  # rows of a result that come next, in a row engine
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BlockLoop:
+    """A body that runs once per block of its results, or of what an operator in it sums over."""
+
+    axis: Axis
+    blocks: Blocks
+    body: Node
+    folds: tuple[int, ...] = ()  # operators whose input channels the blocks cut
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Seq:
+    """Parts that run one after the other. What each part holds takes the same space as what others hold."""
+
+    parts: tuple[Node, ...]
+    # whether what is held here takes space only from the first part that touches it to the last one
+    lives: bool = False
+
+
+Node = RowLeaf | BlockLoop | Seq
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Stream:
+    """Constants that pass, block after block, through one place.
+
+    A block is what a leaf reads of them in one go. The next one can be loaded while one is in use.
+    """
+
+    home: Node  # where the place is held
+    constants: frozenset[str]
+    slots: int = 2  # blocks on chip at once
+
+
+@dataclass(frozen=True, eq=False)
+class GroupNest:
+    """How a group runs."""
+
+    root: Node
+    homes: dict[Held, Node] = field(default_factory=dict[Held, Node])  # the nodes that hold tensors
+    streams: tuple[Stream, ...] = ()
+    complete: bool = False  # whether `homes` has every tensor that is held
+
+    @cached_property
+    def paths(self) -> dict[Node, tuple[Node, ...]]:
+        """Per node: the nodes from the root down to it, itself included."""
+        paths: dict[Node, tuple[Node, ...]] = {self.root: (self.root,)}
+        for node in walk(self.root):
+            for child in children(node):
+                paths[child] = (*paths[node], child)
+        return paths
+
+    @cached_property
+    def loops_to(self) -> dict[Node, tuple[BlockLoop, ...]]:
+        """Per node: the loops from the root down to it, itself included."""
+        return {
+            node: tuple([around for around in path if isinstance(around, BlockLoop)])
+            for node, path in self.paths.items()
+        }
+
+    @cached_property
+    def operators(self) -> dict[Node, tuple[int, ...]]:
+        """Per node: the operators that run in it, in ascending order."""
+        operators: dict[Node, list[int]] = {node: [] for node in self.paths}
+        for leaf, path in self.paths.items():
+            if isinstance(leaf, RowLeaf):
+                for node in path:
+                    operators[node] += leaf.operators
+        return {node: tuple(sorted(inside)) for node, inside in operators.items()}
+
+    @cached_property
+    def leaf_of(self) -> dict[int, RowLeaf]:
+        """Per operator: the leaf in which it runs."""
+        return {i: node for node in self.paths if isinstance(node, RowLeaf) for i in node.operators}
+
+    @cached_property
+    def row_engines(self) -> list[RowLeaf]:
+        """The leaves that pass rows through rings."""
+        return [node for node in self.paths if isinstance(node, RowLeaf) and not node.at_once]
+
+    def parent(self, node: Node) -> Node | None:
+        """The node that a node stands in; None: it is the root."""
+        path = self.paths[node]
+        return path[-2] if len(path) > 1 else None
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The nodes right inside a node."""
+    if isinstance(node, BlockLoop):
+        return (node.body,)
+    return node.parts if isinstance(node, Seq) else ()
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """A node and all nodes inside it, outermost first."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
