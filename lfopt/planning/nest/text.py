@@ -1,0 +1,339 @@
+r"""Nests as text, to read and to write.
+
+A line for each node, those inside it indented by two more spaces; below a node's own line, what it holds and
+what streams through it:
+
+    rows, 2 blocks
+      hold x, project.out
+      stream 2 blocks of expand.weight, project.weight
+      in turn
+        channels, blocks of 16 of 96, summed by project
+          hold sums of project
+          in turn
+            hold expand.out
+            at once: expand
+            at once: project
+
+A name that is not of letters, digits and . : / ~ @ + - _ alone is written as a JSON string.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from lfopt.ir import InvalidConfig
+from lfopt.ops import Dataflow
+from lfopt.planning.nest.tree import (
+    Axis,
+    BlockLoop,
+    Blocks,
+    GroupNest,
+    Held,
+    Node,
+    PartialSums,
+    RowLeaf,
+    Seq,
+    Stream,
+    children,
+    walk,
+)
+
+BARE = re.compile(r"[\w.:/~@+-]+")
+NAMES = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[\w.:/~@+-]+)\s*(,|$)')
+LEAF = re.compile(r"(at once|line buffers(?: by (\d+) rows)?): (.+)")
+LOOP = re.compile(
+    r"(rows|columns|channels), (?:(\d+) blocks|blocks of (\d+) of (\d+)(?: in runs of (\d+))?)"
+    r"(?:, summed by (.+))?"
+)
+SEQ = re.compile(r"in turn(, sharing space)?")
+HOLD = re.compile(r"hold (sums of )?(.+)")
+STREAM = re.compile(r"stream (\d+) blocks of (.+)")
+NODES = (
+    "'rows, N blocks', 'columns, blocks of N of M', 'channels, blocks of N of M', 'in turn', "
+    "'line buffers: operators', 'at once: operators'"
+)
+MOST_NODES = 10_000
+MOST_NUMBER = 1 << 40
+
+
+# -- writing -------------------------------------------------------------------------------------------------
+
+
+def nest_text(flow: Dataflow, nest: GroupNest) -> str:
+    """The nest of a group as text. `parse_nest` reads it."""
+    return "\n".join(_lines(flow, nest, nest.root, 0)) + "\n"
+
+
+def _lines(flow: Dataflow, nest: GroupNest, node: Node, depth: int) -> Iterator[str]:
+    indent = "  " * depth
+    yield indent + _head(flow, node)
+    here = [held for held, home in nest.homes.items() if home is node]
+    sums = [flow.operators[held.operator].name for held in here if isinstance(held, PartialSums)]
+    tensors = [
+        flow.maps[held].name if isinstance(held, int) else held
+        for held in here
+        if not isinstance(held, PartialSums)
+    ]
+    if tensors:
+        yield f"{indent}  hold {_joined(tensors)}"
+    if sums:
+        yield f"{indent}  hold sums of {_joined(sums)}"
+    for stream in nest.streams:
+        if stream.home is node:
+            yield f"{indent}  stream {stream.slots} blocks of {_joined(sorted(stream.constants))}"
+    for child in children(node):
+        yield from _lines(flow, nest, child, depth + 1)
+
+
+def _head(flow: Dataflow, node: Node) -> str:
+    """The line of a node."""
+    if isinstance(node, RowLeaf):
+        kind = "at once" if node.at_once else "line buffers"
+        rows = f" by {node.band_rows} rows" if node.band_rows > 1 else ""
+        return f"{kind}{rows}: {_joined([flow.operators[i].name for i in node.operators])}"
+    if isinstance(node, Seq):
+        return "in turn, sharing space" if node.lives else "in turn"
+    blocks = node.blocks
+    cut = f"{blocks.count} blocks"
+    if blocks.size:
+        cut = f"blocks of {blocks.size} of {blocks.extent}"
+        cut += f" in runs of {blocks.period}" if blocks.period != blocks.extent else ""
+    folds = f", summed by {_joined([flow.operators[i].name for i in node.folds])}" if node.folds else ""
+    return f"{node.axis}, {cut}{folds}"
+
+
+def _joined(names: Sequence[str]) -> str:
+    return ", ".join(name if BARE.fullmatch(name) else json.dumps(name) for name in names)
+
+
+# -- reading -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Line:
+    """One node as it is written, with what is said below it."""
+
+    number: int  # of the line in the file
+    text: str
+    below: list[_Line] = field(default_factory=list["_Line"])
+
+
+def parse_nest(text: str, flow: Dataflow, file: str) -> tuple[int, GroupNest]:
+    """(mask of the operators, nest) of a text. Raises InvalidConfig that names file and line.
+
+    Checked: every operator runs in one leaf, behind those that it reads; a tensor is held around all
+    operators that touch it; the loops are such as the operators in them allow.
+    """
+    lines = [*_outline(text, file)]
+    if len(lines) != 1:
+        found = f"{len(lines)} nodes" if lines else "nothing"
+        raise InvalidConfig(f"{file}: found {found} at the left margin; accepted: one node, {NODES}")
+    reader = _Reader(flow, file)
+    root = reader.node(lines[0])
+    nest = GroupNest(root, reader.homes, tuple(reader.streams))
+    reader.check(nest)
+    return sum(1 << i for i in nest.leaf_of), nest
+
+
+def _outline(text: str, file: str) -> Iterator[_Line]:
+    """The lines at the left margin, each with those below it."""
+    stack: list[_Line] = []
+    count = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        content = line.strip()
+        if not content or content.startswith("#"):
+            continue
+        count += 1
+        indent = len(line) - len(line.lstrip(" "))
+        if count > MOST_NODES or indent % 2 or indent // 2 > len(stack) or line[indent : indent + 1] == "\t":
+            raise InvalidConfig(
+                f"{file}:{number}: found {indent} spaces before {content[:40]!r}; accepted: two more than "
+                f"the line of the node around it, at most {MOST_NODES:,} lines"
+            )
+        del stack[indent // 2 :]
+        entry = _Line(number, content)
+        if stack:
+            stack[-1].below.append(entry)
+        else:
+            yield entry
+        stack.append(entry)
+
+
+class _Reader:
+    """Nodes, homes and streams of one text."""
+
+    def __init__(self, flow: Dataflow, file: str) -> None:
+        self.flow, self.file = flow, file
+        self.homes: dict[Held, Node] = {}
+        self.streams: list[Stream] = []
+        self.lines: dict[Node, int] = {}  # per node: the line that it stands on
+        self.held_at: dict[Held, int] = {}  # per tensor: the line that says where it is held
+        self._index = {tensor.name: m for m, tensor in enumerate(flow.maps)}
+        self._constants = {w.name for weights in flow.weights for w in weights if not w.gathered}
+
+    def node(self, line: _Line) -> Node:
+        """A node, and all that is below it."""
+        said = [below for below in line.below if below.text.startswith(("hold ", "stream "))]
+        inner = [self.node(below) for below in line.below if below not in said]
+        if (leaf := LEAF.fullmatch(line.text)) is not None:
+            node: Node = self._leaf(line, leaf, inner)
+        elif (loop := LOOP.fullmatch(line.text)) is not None:
+            node = self._loop(line, loop, inner)
+        elif (seq := SEQ.fullmatch(line.text)) is not None:
+            if not inner:
+                raise self._error(line, "nothing below 'in turn'", "one node or more")
+            node = Seq(tuple(inner), lives=seq[1] is not None)
+        else:
+            raise self._error(line, repr(line.text[:60]), NODES)
+        self.lines[node] = line.number
+        for below in said:
+            self._said(node, below)
+        return node
+
+    def _leaf(self, line: _Line, match: re.Match[str], inner: Sequence[Node]) -> RowLeaf:
+        if inner:
+            raise self._error(line, "nodes below a leaf", "none")
+        operators = tuple(self._operators(line, match[3]))
+        rows = self._number(line, match[2]) if match[2] else 1
+        return RowLeaf(tuple(sorted(operators)), at_once=match[1] == "at once", band_rows=rows)
+
+    def _loop(self, line: _Line, match: re.Match[str], inner: Sequence[Node]) -> BlockLoop:
+        if len(inner) != 1:
+            raise self._error(line, f"{len(inner)} nodes below a loop", "one; several stand below 'in turn'")
+        axes: dict[str, Axis] = {"rows": "rows", "columns": "columns", "channels": "channels"}
+        if match[2]:
+            blocks = Blocks(self._number(line, match[2]))
+        else:
+            size, extent = self._number(line, match[3]), self._number(line, match[4])
+            period = self._number(line, match[5]) if match[5] else 0
+            blocks = Blocks.of_size(size, extent, period)
+        folds = tuple(self._operators(line, match[6])) if match[6] else ()
+        return BlockLoop(axes[match[1]], blocks, inner[0], folds)
+
+    def _said(self, node: Node, line: _Line) -> None:
+        """What a node holds, or streams."""
+        if line.below:
+            raise self._error(line.below[0], "a line below what a node holds", "none")
+        if (stream := STREAM.fullmatch(line.text)) is not None:
+            names = [*self._names(line, stream[2])]
+            for name in names:
+                if name not in self._constants:
+                    raise self._error(line, f"constant {name[:60]!r}", "weights of operators of the network")
+            self.streams.append(Stream(node, frozenset(names), self._number(line, stream[1])))
+            return
+        hold = HOLD.fullmatch(line.text)
+        if hold is None:
+            raise self._error(
+                line,
+                repr(line.text[:60]),
+                "'hold names', 'hold sums of operators', 'stream N blocks of names'",
+            )
+        held = self._operators(line, hold[2]) if hold[1] else self._tensors(line, hold[2])
+        for one in held:
+            key: Held = PartialSums(one) if hold[1] and isinstance(one, int) else one
+            if key in self.homes:
+                raise self._error(line, "a tensor that is held in two places", "one place for each")
+            self.homes[key] = node
+            self.held_at[key] = line.number
+
+    def _operators(self, line: _Line, text: str) -> Iterator[int]:
+        for name in self._names(line, text):
+            if name not in self.flow.position:
+                accepted = "operators of the simplified network, by name"
+                raise self._error(line, f"operator {name[:60]!r}", accepted)
+            yield self.flow.position[name]
+
+    def _tensors(self, line: _Line, text: str) -> Iterator[int | str]:
+        for name in self._names(line, text):
+            if name in self._index:
+                yield self._index[name]
+            elif name in self._constants:
+                yield name
+            else:
+                raise self._error(line, f"tensor {name[:60]!r}", "maps and weights of the simplified network")
+
+    def _names(self, line: _Line, text: str) -> Iterator[str]:
+        at = 0
+        while at < len(text):
+            match = NAMES.match(text, at)
+            if match is None:
+                raise self._error(
+                    line, repr(text[at : at + 40]), "names between commas, quoted where need be"
+                )
+            try:
+                yield json.loads(match[1]) if match[1].startswith('"') else match[1]
+            except ValueError as error:
+                raise self._error(line, match[1][:40], "a JSON string") from error
+            at = match.end()
+
+    def _number(self, line: _Line, text: str) -> int:
+        if len(text) > 14 or not 0 < int(text) <= MOST_NUMBER:
+            raise self._error(line, text[:20], f"a whole number from 1 to {MOST_NUMBER:,}")
+        return int(text)
+
+    def _error(self, line: _Line, found: str, accepted: str) -> InvalidConfig:
+        return InvalidConfig(f"{self.file}:{line.number}: found {found}; accepted: {accepted}")
+
+    # -- rules -----------------------------------------------------------------------------------------------
+
+    def check(self, nest: GroupNest) -> None:
+        """Raise InvalidConfig for a nest that cannot run, with the line of the first rule that it breaks."""
+        run: list[int] = []
+        for leaf in (node for node in walk(nest.root) if isinstance(node, RowLeaf)):
+            for i in leaf.operators:
+                if i in run:
+                    raise self._broken(leaf, f"operator {self._name(i)} in two leaves", "one leaf for each")
+                run.append(i)
+        order = {i: k for k, i in enumerate(run)}
+        for i in run:
+            for operand in self.flow.operands[i]:
+                maker = self.flow.producer[operand.map]
+                if order.get(maker, -1) > order[i]:
+                    found = f"{self._name(i)} before {self._name(maker)}, whose result it reads"
+                    raise self._broken(nest.leaf_of[i], found, "operators behind those that they read")
+        for held, home in nest.homes.items():
+            self._check_home(nest, held, home)
+        for loop in (node for node in nest.paths if isinstance(node, BlockLoop)):
+            self._check_loop(nest, loop)
+
+    def _check_home(self, nest: GroupNest, held: Held, home: Node) -> None:
+        """A tensor is held around all operators that touch it."""
+        touching = [i for i in nest.leaf_of if held in self._touched(i)]
+        if not touching or not {*touching} <= {*nest.operators[home]}:
+            outside = [i for i in touching if i not in nest.operators[home]]
+            found = (
+                f"{self._name(outside[0])}, which touches it, outside"
+                if outside
+                else "nothing that touches it"
+            )
+            raise InvalidConfig(
+                f"{self.file}:{self.held_at[held]}: found {found}; accepted: a node around all operators of "
+                "the nest that make or read what is held"
+            )
+
+    def _touched(self, op: int) -> set[Held]:
+        flow = self.flow
+        constants = {w.name for w in flow.weights[op]}
+        return {*(o.map for o in flow.operands[op]), *flow.results[op], *constants, PartialSums(op)}
+
+    def _check_loop(self, nest: GroupNest, loop: BlockLoop) -> None:
+        engines = [leaf for leaf in nest.row_engines if loop in nest.paths[leaf]]
+        if loop.axis != "columns" and engines:
+            raise self._broken(
+                loop, f"line buffers in a loop over {loop.axis}", "'at once', or a loop over columns"
+            )
+        missing = [i for i in loop.folds if nest.homes.get(PartialSums(i)) is not loop]
+        if missing:
+            found = f"no 'hold sums of {self._name(missing[0])}' below the loop that it sums over"
+            raise self._broken(loop, found, "one for each operator that sums")
+        if any(i not in nest.operators[loop] for i in loop.folds):
+            raise self._broken(loop, "an operator that sums and runs elsewhere", "operators in the loop")
+
+    def _broken(self, node: Node, found: str, accepted: str) -> InvalidConfig:
+        return InvalidConfig(f"{self.file}:{self.lines[node]}: found {found}; accepted: {accepted}")
+
+    def _name(self, op: int) -> str:
+        return repr(self.flow.operators[op].name[:60])

@@ -1,0 +1,147 @@
+"""Nests: what a nest is priced at is what its steps move and hold, and its text says all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from lfopt.ir import DramBytes, InvalidConfig, dram_bytes, store_ends
+from lfopt.ops import Dataflow
+from lfopt.planning import NEVER, GroupCosts
+from lfopt.planning.brr.banded import BandedGroups
+from lfopt.planning.modes.line_buffers import line_buffer_nest
+from lfopt.planning.nest.lowering import lower
+from lfopt.planning.nest.price import NestPricing
+from lfopt.planning.nest.spans import BlockGrid
+from lfopt.planning.nest.text import nest_text, parse_nest
+from lfopt.planning.nest.tree import BlockLoop, Blocks, GroupNest
+from lfopt.planning.resident import Resident
+from lfopt.planning.steps.layout import BufferLayout
+from lfopt.planning.strips import StripGroups
+from tests.row_networks import network
+from tests.strategies import random_graph, random_hardware, random_windows
+
+
+class Case(NamedTuple):
+    """A group, and how it runs."""
+
+    costs: GroupCosts
+    mask: int
+    nest: GroupNest
+
+
+def groups(seeds: range) -> Iterator[tuple[np.random.Generator, GroupCosts, int]]:
+    """Runs of operators of random networks, with chips of all kinds."""
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        graph = random_windows(rng) if seed % 2 else random_graph(rng, int(rng.integers(2, 8)))
+        hardware = random_hardware(rng, graph)
+        costs = GroupCosts.of(graph, hardware, scheme="all")
+        count = len(costs.dataflow)
+        for _ in range(3):
+            first = int(rng.integers(count))
+            stop = int(rng.integers(first + 1, min(first + 6, count) + 1))
+            yield rng, costs, sum(1 << i for i in range(first, stop))
+
+
+def nests(seeds: range) -> Iterator[Case]:
+    """Nests of the four templates."""
+    for rng, costs, mask in groups(seeds):
+        flow, known = costs.dataflow, costs.groups
+        if not mask & flow.too_tall:
+            yield Case(costs, mask, line_buffer_nest(mask, int(rng.integers(1, 4))))
+        strips = StripGroups(known, 50.0)
+        for choice in strips.choices(mask)[:2]:
+            yield Case(costs, mask, strips.nest(mask, choice))
+        bands = BandedGroups(flow, costs.hardware)
+        if bands.floor(mask) < NEVER:
+            choices = bands.candidates(mask)
+            for k in rng.permutation(len(choices))[:2]:
+                yield Case(costs, mask, bands.nest(mask, choices[int(k)]))
+        yield Case(costs, mask, Resident(flow, costs.hardware).nest(mask))
+
+
+def test_a_price_is_what_steps_move_and_places_hold() -> None:
+    seen = 0
+    for costs, mask, nest in nests(range(60)):
+        if getattr(nest.root, "lives", False):  # priced by addresses
+            continue
+        layout = BufferLayout(costs.dataflow, costs.hardware)
+        places, steps = lower(layout, mask, nest, costs.groups.line_buffers)
+        price = NestPricing(layout, costs.groups.line_buffers).price(mask, nest)
+        moved = DramBytes(int(price.input[0]), int(price.output[0]), int(price.weight[0]))
+        assert dram_bytes(steps) == moved, nest_text(costs.dataflow, nest)
+        ends = store_ends(places, costs.hardware)
+        maps, constants = int(price.map_bytes[0]), int(price.constant_bytes[0])
+        held = (maps, constants) if costs.hardware.weight_buffer_bytes else (maps + constants,)
+        assert tuple(ends.values()) == held, nest_text(costs.dataflow, nest)
+        seen += 1
+    assert seen > 200
+
+
+def test_the_text_of_a_nest_says_all_of_it() -> None:
+    for costs, mask, nest in nests(range(100, 130)):
+        flow = costs.dataflow
+        layout, text = BufferLayout(flow, costs.hardware), nest_text(flow, nest)
+        again, parsed = parse_nest(text, flow, "a.nest")
+        assert again == mask
+        assert nest_text(flow, parsed) == text
+        line_buffers = costs.groups.line_buffers
+        assert lower(layout, mask, parsed, line_buffers) == lower(layout, mask, nest, line_buffers)
+
+
+def test_blocks_priced_together_cost_what_each_costs() -> None:
+    """All ways to cut a loop at once, and one at a time."""
+    for costs, mask, nest in nests(range(200, 215)):
+        root = nest.root
+        if not isinstance(root, BlockLoop) or root.axis == "channels":
+            continue
+        ways = [Blocks(count) for count in (1, 2, 3)] if not root.blocks.size else [root.blocks]
+        pricing = NestPricing(BufferLayout(costs.dataflow, costs.hardware), costs.groups.line_buffers)
+        together = pricing.price(mask, nest, {root: BlockGrid(ways)})
+        for way, blocks in enumerate(ways):
+            alone = pricing.price(mask, nest, {root: BlockGrid([blocks])})
+            for figure in ("map_bytes", "constant_bytes", "input", "output", "weight", "macs"):
+                every = np.broadcast_to(getattr(together, figure), len(ways))
+                assert every[way] == getattr(alone, figure)[0], figure
+
+
+def small() -> Dataflow:
+    """A convolution and what follows it."""
+    nodes = [("Conv", "x w", "conv", {"kernel_shape": [1, 1]}), ("Relu", "conv", "relu", {})]
+    return Dataflow.of(network(nodes, 6, {"w": (4, 4, 1, 1)}))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "a.nest: found nothing"),
+        ("at once: conv\nat once: relu\n", "a.nest: found 2 nodes"),
+        ("at first: conv\n", "a.nest:1: found 'at first: conv'"),
+        ("at once: conf\n", "a.nest:1: found operator 'conf'"),
+        ("in turn\n", "a.nest:1: found nothing below 'in turn'"),
+        ("rows, 2 blocks\n  at once: conv\n  at once: relu\n", "a.nest:1: found 2 nodes below a loop"),
+        ("rows, 0 blocks\n  at once: conv\n", "a.nest:1: found 0"),
+        ("rows, 99999999999999999 blocks\n  at once: conv\n", "a.nest:1: found 99999999999999999"),
+        ("in turn\n  at once: relu\n  at once: conv\n", "a.nest:2: found 'relu' before 'conv'"),
+        ("in turn\n  at once: conv\n  at once: conv\n", "a.nest:3: found operator 'conv' in two leaves"),
+        (
+            "in turn\n  at once: conv\n    hold conv\n  at once: relu\n",
+            "a.nest:3: found 'relu', which touches it",
+        ),
+        ("in turn\n  hold nothing\n  at once: conv\n", "a.nest:2: found tensor 'nothing'"),
+        ("in turn\n   at once: conv\n", "a.nest:2: found 3 spaces"),
+        ("rows, 2 blocks\n  line buffers: conv, relu\n", "a.nest:1: found line buffers in a loop"),
+        ("in turn\n  stream 2 blocks of conv\n  at once: conv\n", "a.nest:2: found constant 'conv'"),
+        ('at once: "conv\n', "a.nest:1: found"),
+        ('at once: "\\ud800x", relu\n', "a.nest:1: found operator"),
+    ],
+)
+def test_a_broken_text_names_the_line(text: str, said: str) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        parse_nest(text, small(), "a.nest")
+    assert str(caught.value).startswith(said)
+    assert "accepted" in str(caught.value)
