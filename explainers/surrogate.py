@@ -32,7 +32,8 @@ HEIGHTS = (1, 4, 0)
 SOME = 4  # rows of which it is looked at whether so many at a time fit
 LEAST = 2.0**-12  # share of the roofline below which a part of it is as good as none
 
-PLANNED = 11 + len(MODES)  # figures of the planner
+SEARCHED = tuple(name for name, mode in MODES.items() if not mode.given)
+PLANNED = 11 + len(SEARCHED)  # figures of the planner
 
 # (operator, rows made at a time, 0: all) -> (cycles, commands) on whole maps
 Computing = Callable[[int, int], tuple[float, float]]
@@ -64,7 +65,7 @@ COLUMNS = (
     *SHARES,
     "roof", "operators", "links", "commands 1", "commands all", "rows", "fewest rows",
     "band rows", "weight passes", "buffer", "need 4 rows", "need all rows", "beta", "macs",
-    *(f"mode {name}" for name in MODES),
+    *(f"mode {name}" for name in SEARCHED),
     *(f"kind {name}" for name in KINDS),
 )  # fmt: skip
 
@@ -145,7 +146,7 @@ class Rooflines:
         return GroupColumns(np.log2(roof), np.concatenate(columns, 1).astype(np.float32))
 
     def _planned(self, mask: int) -> list[float]:
-        """Bytes by class, rows made at a time, weight passes, bytes of buffer, which of MODES, links."""
+        """Bytes by class, rows made at a time, weight passes, bytes of buffer, which of SEARCHED, links."""
         cost, terms = self.costs.price(mask), self.costs.terms(mask)
         assert cost is not None, "estimates are of legal groups"
         dram, preds = terms.dram, self.costs.dataflow.preds
@@ -158,7 +159,7 @@ class Rooflines:
         return [
             dram.input, dram.output, dram.weight, dram.parameter, dram.spill,
             terms.band_rows, terms.weight_passes, cost.buffer_bytes, *needs,
-            *(cost.mode == name for name in MODES), links,
+            *(cost.mode == name for name in SEARCHED), links,
         ]  # fmt: skip
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from lfopt.app.config import Config
@@ -20,8 +21,11 @@ from lfopt.ops import Dataflow
 from lfopt.planning import GIVEN, GroupCosts, PlanDraft, Traffic, executable, masks_of, relink, up_to
 from lfopt.planning.defaults import BAND_ROWS
 from lfopt.planning.groups.repeats import left_for_groups
+from lfopt.planning.nest.text import parse_nest
+from lfopt.planning.steps.limit import Unwritten
 from search.result import Result
 
+NO_NESTS: Mapping[str, str] = MappingProxyType({})
 HEADER = ("node", "group")  # of a CSV file with one operator a row
 ACCEPTED = (
     "a list of lists of operators, {'groups': [...]} or plan.json; in CSV a row per group, or columns "
@@ -56,10 +60,30 @@ def read_groups(path: Path, flow: Dataflow) -> tuple[tuple[str, ...], ...]:
     return groups
 
 
-def judge(graph: Graph, config: Config, groups: Sequence[Sequence[str]]) -> PricedPartition:
-    """What a partition costs in the modes of the configuration's scheme, what is wrong with it, and its plan.
+def read_nest(path: Path) -> str:
+    """The text of a nest. Raises InvalidConfig for a file that is none."""
+    try:
+        return read_bytes(path).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidConfig(
+            one_line(f"{path}: found no UTF-8 ({error}); accepted: the text of a nest")
+        ) from None
 
-    The plan is that of the fewest cycles among those of equal bytes.
+
+def operators_of_nest(text: str, flow: Dataflow, file: str) -> tuple[str, ...]:
+    """Names of the operators of a nest. Raises InvalidConfig for a text that is none."""
+    mask, _ = parse_nest(text, flow, file)
+    return flow.names(mask)
+
+
+def judge(
+    graph: Graph, config: Config, groups: Sequence[Sequence[str]], nests: Mapping[str, str] = NO_NESTS
+) -> PricedPartition:
+    """What a partition costs in the modes of a scheme, what is wrong with it, and its plan.
+
+    The plan is that of the fewest cycles among those of equal bytes. `nests`: by file, texts of nests in
+    which groups of the partition run, whatever else moves fewer bytes. Raises InvalidConfig for a text that
+    is none.
     """
     plain = Dataflow.of(graph)
     named = {name for names in groups for name in names}
@@ -84,7 +108,8 @@ def judge(graph: Graph, config: Config, groups: Sequence[Sequence[str]]) -> Pric
         return PricedPartition(whole, len(rest), illegal, prices, costs, None)
     masks = masks_of(flow, whole)
     relink(costs, masks)
-    prices = tuple(map(costs.evaluate, masks))
+    misfits = _give(costs, nests)
+    prices = tuple(misfits.get(mask) or costs.evaluate(mask) for mask in masks)
     if any(isinstance(price, DoesNotFit) for price in prices):
         return PricedPartition(whole, len(rest), (), prices, costs, None)
     order = executable(flow, masks)
@@ -101,6 +126,20 @@ def judge(graph: Graph, config: Config, groups: Sequence[Sequence[str]]) -> Pric
         costs,
         make_draft(graph, costs, partition, bound, bands=rows, max_recompute=config.recompute_allowed),
     )
+
+
+def _give(costs: GroupCosts, nests: Mapping[str, str]) -> dict[int, DoesNotFit]:
+    """Let groups run as nests say; those that do not fit."""
+    misfits: dict[int, DoesNotFit] = {}
+    for file, text in nests.items():
+        mask, nest = parse_nest(text, costs.dataflow, file)
+        try:
+            misfit = costs.give(mask, nest)
+        except Unwritten as why:
+            raise InvalidConfig(one_line(f"{file}: {why}; accepted: fewer blocks")) from None
+        if misfit is not None:
+            misfits[mask] = misfit
+    return misfits
 
 
 def _from_json(path: Path) -> tuple[tuple[str, ...], ...]:

@@ -122,7 +122,7 @@ def mode_problems(plan: Plan) -> Iterator[str]:
     if row is None:
         yield f"scheme: found {plan.scheme!r}; accepted: {', '.join(SCHEMES)}"
         return
-    known = {*row.modes, *(("chained",) if row.chains else ()), *ANYWHERE}
+    known = {*row.modes, *(("chained",) if row.chains else ()), "nest", *ANYWHERE}
     # tables of quantised operators may be shared in flight, in every scheme
     flies = row.flights or any(entry.role == "parameter" for entry in plan.memory)
     for group in plan.groups:

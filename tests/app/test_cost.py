@@ -104,3 +104,46 @@ def test_a_wrong_file_of_groups_is_one_line(name: str, text: str, said: str, her
     done = here("cost", MODEL, *SMALL, "--groups", write(tmp_path / name, text))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert said in done.stderr
+
+
+BANDS = """
+rows, 4 blocks
+  hold conv1.relu
+  in turn
+    at once: conv1
+    at once: conv1.relu
+    at once: pool1
+"""
+
+
+def test_a_nest_written_by_hand_becomes_a_plan_that_holds(here, tmp_path: Path) -> None:
+    nest = write(tmp_path / "a.nest", BANDS)
+    chip = (*SMALL[:2], "--buffer", "256KiB")
+    done = here("cost", MODEL, *chip, "--nest", nest, "--out", tmp_path / "bands", "--json")
+    assert done.returncode == 0, done.stderr
+    group = json.loads(done.stdout)["groups"][0]
+    assert group["nodes"] == ["conv1", "conv1.relu", "pool1"] and group["mode"] == "nest"
+    plan = lfopt.load_plan(tmp_path / "bands").plan
+    assert next(g.dram.total for g in plan.groups if g.mode == "nest") == group["dram_bytes"]
+    assert here("check", tmp_path / "bands").returncode == 0
+    assert here("execute", tmp_path / "bands").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (BANDS.replace("conv1.relu", "conv2", 1), "a.nest:3: found tensor 'conv2'"),
+        # the pool takes slices of channels, and so does not sum over them
+        ("in turn\n  channels, 2 blocks, summed by pool1\n    at once: pool1\n", "a.nest:2: found"),
+        ("rows, 3 blocks\n  at once: conv1, pool1\n", "not connected"),
+    ],
+)
+def test_a_nest_that_breaks_a_rule_says_where(text: str, said: str, here, tmp_path: Path) -> None:
+    done = here("cost", MODEL, *SMALL, "--nest", write(tmp_path / "a.nest", text))
+    assert done.returncode in (1, 2) and said in (done.stdout + done.stderr).replace("\n", " ")
+    assert "Traceback" not in done.stderr
+
+
+def test_groups_or_a_nest_must_be_given(here) -> None:
+    done = here("cost", MODEL, *SMALL)
+    assert done.returncode == 2 and "--groups" in done.stderr and "--nest" in done.stderr

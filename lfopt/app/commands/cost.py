@@ -31,14 +31,14 @@ from lfopt.app.options import (
 )
 from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.overlap import overlapped
-from lfopt.app.partitions import PricedPartition, judge, read_groups
+from lfopt.app.partitions import PricedPartition, judge, operators_of_nest, read_groups, read_nest
 from lfopt.app.pipeline import check_folder, load_network
 from lfopt.app.plans import write_files
 from lfopt.app.screen import err, note, out, shown, speed
 from lfopt.app.sizes import memories, parse_shapes, share_of
-from lfopt.app.verify import require_true
-from lfopt.ir import Cost, DoesNotFit, Report
-from lfopt.ir.names import plural, span
+from lfopt.app.verify import require_true, verified
+from lfopt.ir import Cost, DoesNotFit, InvalidConfig, Report
+from lfopt.ir.names import one_line, plural, span
 from lfopt.ops import Dataflow
 from simulator.model.simulate import simulate
 
@@ -49,7 +49,8 @@ def cost(
     model: ModelOption,
     /,
     *,
-    groups: Path,
+    groups: Path | None = None,
+    nest: Path | None = None,
     hardware: HardwareOption | None = None,
     buffer: BufferOption | None = None,
     element_bytes: ElementBytesOption | None = None,
@@ -66,7 +67,8 @@ def cost(
     """Price any partition of a network into groups, say what is illegal or does not fit, and make its plan.
 
     Each group runs in the mode of the scheme that moves the fewest bytes; of equals, the fastest way.
-    Operators that the file does not name are groups of their own.
+    Operators that no file names are groups of their own. The operators of a nest are a group, which runs as
+    the nest says.
 
     Example: lfopt cost zoo:squeezenet1_1 --groups mine.csv --buffer 256KiB --out runs/mine
 
@@ -78,12 +80,16 @@ def cost(
     groups
         Operators of each group, by their names in the simplified network: JSON (a list of lists, or
         plan.json), or CSV (a row per group, or columns node,group).
+    nest
+        How one group runs, as text: loops, what each of them holds, and the operators inside (docs/nests.md).
     top
         Groups listed: those that do not fit first, then those that move the most.
     out_dir
         Folder for plan.json and simplified.onnx.
     """
     check_top(top)
+    if groups is None and nest is None:
+        raise InvalidConfig("found neither --groups nor --nest; accepted: one of them, or both")
     if out_dir is not None:
         check_folder(out_dir)
     given = {
@@ -96,12 +102,18 @@ def cost(
     job = validate(Config, {"model": "model", "hardware": {"buffer_bytes": 1}, **given}, "command line")
     graph = load_network(model, parse_shapes(input_shape), rules, weights=out_dir is not None)
     note(graph)
-    priced = judge(
-        graph,
-        replace(job, hardware=chip(hardware, buffer, element_bytes)),
-        read_groups(groups, Dataflow.of(graph)),
-    )
+    flow = Dataflow.of(graph)
+    partition = () if groups is None else read_groups(groups, flow)
+    nests: dict[str, str] = {}
+    if nest is not None:
+        nests[str(nest)] = read_nest(nest)
+        members = operators_of_nest(nests[str(nest)], flow, str(nest))
+        partition = (members, *(names for names in partition if {*names} != {*members}))
+    priced = judge(graph, replace(job, hardware=chip(hardware, buffer, element_bytes)), partition, nests)
     plan = None if priced.draft is None else overlapped(priced.draft.finished(), graph)
+    if nest is not None and plan is not None and (wrong := verified(plan, graph).wrong):
+        accepted = "loops in which every result is complete before it is read, and stored once"
+        raise InvalidConfig(one_line(f"{nest}: found that {wrong[0]}; accepted: {accepted}"))
     report = None if plan is None else simulate(plan, graph)
     _print(graph.name, priced, report, top)
     recounted = True

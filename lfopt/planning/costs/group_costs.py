@@ -43,12 +43,14 @@ from lfopt.planning.modes import (
     ExecutionMode,
     Linked,
     ModeOption,
+    Nested,
     SearchSpace,
     Traffic,
     TrafficTerms,
 )
 from lfopt.planning.modes.alone import Excluded
 from lfopt.planning.modes.mode import is_single
+from lfopt.planning.nest.tree import GroupNest
 from lfopt.planning.steps.limit import never
 from lfopt.rewrite.copies import without_copies
 
@@ -96,9 +98,10 @@ class GroupCosts:
         self._known: dict[str, ExecutionMode] = {} if known is None else known._known  # noqa: SLF001  (of the same class)
         chains = ("chained",) if SCHEMES[scheme].chains else ()
         anywhere = (name for name in ANYWHERE if not MODES[name].flown or ATTENTION in dataflow.specs)
-        self.modes = {name: self._mode(name) for name in (*names, *chains, *anywhere)}
+        self.modes = {name: self._mode(name) for name in (*names, *chains, "nest", *anywhere)}
         self.constraints, self.rules = constraints, Rules.of(dataflow, constraints)
-        selectable = [name for name, mode in self.modes.items() if not mode.alone and name not in chains]
+        fixed = {*chains, "nest"}
+        selectable = [name for name, mode in self.modes.items() if not mode.alone and name not in fixed]
         for operator, mode in constraints.mode.items():
             if mode not in selectable:
                 raise InvalidConfig(
@@ -261,6 +264,15 @@ class GroupCosts:
         if cost is not None and (other is None or cost.dram_bytes < other.dram_bytes):
             self._prices[chain.mask] = cost
 
+    def give(self, mask: int, nest: GroupNest) -> DoesNotFit | None:
+        """Let a group run as a nest says; what it needs if it does not fit. Raises Unwritten."""
+        mode = self.modes["nest"]
+        assert isinstance(mode, Nested)
+        misfit = mode.give(mask, nest)
+        if misfit is None:
+            self._prices[mask] = mode.price(mask, self.hardware.buffer_bytes, 0)
+        return misfit
+
     def options(self, mask: int, *, whole: bool | None = None) -> Iterator[ModeOption]:
         """The ways in which a group may run: none moves fewer bytes than `price` says.
 
@@ -272,7 +284,7 @@ class GroupCosts:
         wanted = self.rules.mode(mask) if mask & self.rules.touched else None
         row_by_row = self._whole if self.passes_rows(mask) else []
         everywhere = row_by_row if mask & self.excluded else [*row_by_row, *self._anywhere]
-        modes = [chosen] if chosen.alone or wanted is not None else everywhere
+        modes = [chosen] if chosen.alone or chosen.given or wanted is not None else everywhere
         cost = self.price(mask)
         executable = cost is not None and cost.executable
         for mode in modes if chosen in modes else [chosen, *modes]:

@@ -24,6 +24,7 @@ from lfopt.planning.modes.mode import (
     Traffic,
     TrafficTerms,
 )
+from lfopt.planning.modes.nested import Nested
 from lfopt.planning.modes.resident import WholeMaps
 from lfopt.planning.modes.sliced import BySlices
 from lfopt.planning.modes.strips import InStrips
@@ -37,6 +38,7 @@ MODES: dict[str, type[ExecutionMode]] = {  # of modes that move equally many byt
     "sliced": BySlices,
     "gated": Gated,
     "chained": Chained,
+    "nest": Nested,
     "attention": Attentive,
     "tiled": Tiled,
     "opaque": Opaque,
@@ -89,6 +91,7 @@ __all__ = [
     "ExecutionMode",
     "Linked",
     "ModeOption",
+    "Nested",
     "PlacesAndSteps",
     "Scheduled",
     "SchemeRow",

@@ -84,6 +84,7 @@ class ExecutionMode(Protocol):
     # whether the buffer must hold what the group needs; else the mode runs on any buffer
     whole: ClassVar[bool] = True
     alone: ClassVar[bool] = False  # whether what may run so is a single operator that runs in no other mode
+    given: ClassVar[bool] = False  # whether groups run so only where someone says how, and no search asks
     # whether rows pass from operator to operator through rings of the buffer, made in the order of the steps
     rings: ClassVar[bool] = False
     # whether what may run so is attention, which stands for several operators of the network

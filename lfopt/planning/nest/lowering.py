@@ -116,8 +116,20 @@ class Lowering:
                 if node.lives:
                     yield self.layout.load_constant(held, whole(self.flow.graph.shape(held)), self.at[held])
             elif isinstance(held, int) and not self.flow.makes(self.mask, held):
-                tensor = self.flow.maps[held]
-                yield self.layout.load(tensor.name, whole(tensor.shape), self.at[held])
+                yield from self._load(held)
+
+    def _load(self, m: int) -> Iterator[Step]:
+        """The load of what the current blocks need of a map."""
+        box = self._loaded_box(m)
+        if box is not None:
+            yield self.layout.load(self.flow.maps[m].name, box, self.at[m])
+
+    def _loads(self, node: Node) -> Iterator[Step]:
+        """Loads of the maps from outside that a leaf, or a loop over channels, holds, when it is entered."""
+        maps = [o.map for i in self.nest.operators[node] for o in self.flow.operands[i]]
+        for m in dict.fromkeys(maps):
+            if self.homes[m] is node and not self.flow.makes(self.mask, m):
+                yield from self._load(m)
 
     def _stores(self, operators: Sequence[int], holders: Sequence[Node | None]) -> Iterator[Step]:
         """Stores of what operators have made and these nodes hold; those of a leaf itself come with it."""
@@ -164,7 +176,7 @@ class Lowering:
             blocks = [self._block(loop, block) for block in range(loop.blocks.count)]
             del self.blocks[loop]
             return [*fold(self.limit.allowed(map(tuple, blocks)), PERIOD)]
-        steps: list[StepNode] = []
+        steps: list[StepNode] = [*self._loads(loop)] if loop.axis == "channels" else []
         self.limit.spend(loop.blocks.count)
         for first, count in self._alike(loop):
             passed = self.passed
@@ -264,7 +276,7 @@ class Lowering:
 
     def _at_once(self, leaf: RowLeaf) -> list[StepNode]:
         """Every operator on all that is asked of it."""
-        steps: list[StepNode] = []
+        steps: list[StepNode] = [*self._loads(leaf)]
         for i in leaf.operators:
             steps += self._passes(i)
             steps += self._computes(i)
@@ -358,7 +370,9 @@ class Lowering:
         """What the current blocks load of a map; None if it is on chip already."""
         box = whole(self.flow.maps[m].shape)
         for loop, block in self.blocks.items():
-            spans = self.regions.spans[loop].loaded[m]
+            spans = None if loop.axis == "channels" else self.regions.spans[loop].loaded.get(m)
+            if spans is None:
+                continue
             start, stop = int(spans.start[block]), int(spans.stop[block])
             if start >= stop:
                 return None

@@ -90,7 +90,8 @@ class Regions:
     def homes(self) -> dict[Held, Node]:
         """The node that holds each map of the group, and each constant that passes through no stream.
 
-        By default the innermost node around all that make or read it.
+        By default the innermost node around all that make or read it. A constant is held throughout; a map
+        from outside, and a result that is summed, around the loops over channels.
         """
         if self.nest.complete:
             return {held: home for held, home in self.nest.homes.items() if not isinstance(held, PartialSums)}
@@ -104,7 +105,18 @@ class Regions:
             for held in tensors:
                 users.setdefault(held, []).append(leaf)
         homes = self.nest.homes
-        return {held: homes.get(held) or self._around(leaves) for held, leaves in users.items()}
+        return {held: homes.get(held) or self._default(held, leaves) for held, leaves in users.items()}
+
+    def _default(self, held: Held, leaves: Sequence[RowLeaf]) -> Node:
+        if isinstance(held, str):
+            return self.nest.root
+        around = self._around(leaves)
+        maker = self.flow.producer[held] if isinstance(held, int) else -1
+        for loop in self.nest.loops_to[around]:
+            from_outside = maker < 0 or not self.mask >> maker & 1
+            if maker in loop.folds or (loop.axis == "channels" and from_outside):
+                return self.nest.parent(loop) or loop
+        return around
 
     def _is_read(self, m: int) -> bool:
         return self.flow.is_output[m] or bool(self.flow.readers[m])

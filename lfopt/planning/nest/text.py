@@ -196,7 +196,7 @@ class _Reader:
     def _leaf(self, line: _Line, match: re.Match[str], inner: Sequence[Node]) -> RowLeaf:
         if inner:
             raise self._error(line, "nodes below a leaf", "none")
-        operators = tuple(self._operators(line, match[3]))
+        operators = {*self._operators(line, match[3])}  # what follows in flight is part of what it follows
         rows = self._number(line, match[2]) if match[2] else 1
         return RowLeaf(tuple(sorted(operators)), at_once=match[1] == "at once", band_rows=rows)
 
@@ -329,6 +329,9 @@ class _Reader:
         if missing:
             found = f"no 'hold sums of {self._name(missing[0])}' below the loop that it sums over"
             raise self._broken(loop, found, "one for each operator that sums")
+        if loop.folds and nest.parent(loop) is None:
+            found = "a loop that sums at the left margin"
+            raise self._broken(loop, found, "one below 'in turn' or another loop, which holds the result")
         if any(i not in nest.operators[loop] for i in loop.folds):
             raise self._broken(loop, "an operator that sums and runs elsewhere", "operators in the loop")
 
