@@ -299,7 +299,7 @@ class Resident:
             kept = frozenset(name for name in self._constants[i] if name in lives)
             passing.update(name for name in self._constants[i] if name not in lives)
             blocks = None if any(w.gathered for w in flow.weights[i]) else self._blocks(i, kept)
-            parts.append(leaf if blocks is None or blocks.count == 1 else BlockLoop("channels", blocks, leaf))
+            parts.append(leaf if blocks is None or blocks.count == 1 else BlockLoop("outputs", blocks, leaf))
         root = Seq(tuple(parts), lives=True)
         streams = (Stream(root, frozenset(passing), SLOTS),) if passing else ()
         return GroupNest(root, dict.fromkeys(lives, root), streams)

@@ -1,4 +1,7 @@
-"""lfopt cost: the price of a partition that was made elsewhere."""
+"""lfopt cost: the price of a partition, or of a nest, that was made elsewhere.
+
+Raises InvalidConfig where neither is given, and for a nest that breaks a rule.
+"""
 
 from __future__ import annotations
 

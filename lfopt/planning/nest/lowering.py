@@ -144,9 +144,9 @@ class Lowering:
         """What the current blocks make of a result, or store of it; None if nothing."""
         box = whole(self.flow.maps[m].shape)
         for loop, block in self.blocks.items():
-            if loop.axis == "channels":
-                axis = channel_axis(self.flow, op)
-                if axis is not None and self.regions.cuts_channels(loop, op):
+            if loop.cuts_channels:
+                axis = channel_axis(self.flow, op, loop.axis)
+                if axis is not None and self.regions.cuts_result(loop, op):
                     box = cut(box, axis, self._channels(loop, op, block))
                 continue
             spans = self.regions.spans[loop].made.get(op)
@@ -164,7 +164,7 @@ class Lowering:
 
     def _channels(self, loop: BlockLoop, op: int, block: int) -> Span:
         """The output channels of an operator in one block."""
-        axis = channel_axis(self.flow, op)
+        axis = channel_axis(self.flow, op, loop.axis)
         assert axis is not None, "channels are cut where there are some"
         ends = loop.blocks.ends(self.flow.calls[op].result[axis])
         return int(ends[block]), int(ends[block + 1])
@@ -176,7 +176,7 @@ class Lowering:
             blocks = [self._block(loop, block) for block in range(loop.blocks.count)]
             del self.blocks[loop]
             return [*fold(self.limit.allowed(map(tuple, blocks)), PERIOD)]
-        steps: list[StepNode] = [*self._loads(loop)] if loop.axis == "channels" else []
+        steps: list[StepNode] = [*self._loads(loop)] if loop.cuts_channels else []
         self.limit.spend(loop.blocks.count)
         for first, count in self._alike(loop):
             passed = self.passed
@@ -238,9 +238,12 @@ class Lowering:
     def _alike(self, loop: BlockLoop) -> list[tuple[int, int]]:
         """(first, how many) of runs of blocks that differ only in where they are, by equal moves."""
         moving: list[tuple[np.ndarray, np.ndarray]] = []  # (starts, stops) of all that blocks make or move
-        if loop.axis == "channels":
+        if loop.cuts_channels:
             for i in self.nest.operators[loop]:
-                if self.regions.cuts_channels(loop, i) and (axis := channel_axis(self.flow, i)) is not None:
+                if (
+                    self.regions.cuts_result(loop, i)
+                    and (axis := channel_axis(self.flow, i, loop.axis)) is not None
+                ):
                     ends = loop.blocks.ends(self.flow.calls[i].result[axis])
                     moving.append((ends[:-1], ends[1:]))
         else:
@@ -330,7 +333,10 @@ class Lowering:
             if op in loop.folds:
                 inputs = self.regions.folded_span(loop, op, block)
                 is_last = block == loop.blocks.count - 1
-            elif self.regions.cuts_channels(loop, op) and (axis := channel_axis(self.flow, op)) is not None:
+            elif (
+                self.regions.cuts_result(loop, op)
+                and (axis := channel_axis(self.flow, op, loop.axis)) is not None
+            ):
                 out = cut(out, axis, self._channels(loop, op, block))
         for name in self._passing(op, stream):
             index = call.inputs.index(name)
@@ -370,7 +376,7 @@ class Lowering:
         """What the current blocks load of a map; None if it is on chip already."""
         box = whole(self.flow.maps[m].shape)
         for loop, block in self.blocks.items():
-            spans = None if loop.axis == "channels" else self.regions.spans[loop].loaded.get(m)
+            spans = None if loop.cuts_channels else self.regions.spans[loop].loaded.get(m)
             if spans is None:
                 continue
             start, stop = int(spans.start[block]), int(spans.stop[block])

@@ -24,6 +24,7 @@ from lfopt.planning.nest.spans import BlockGrid, Ints
 from lfopt.planning.nest.tree import BlockLoop, Blocks, GroupNest, Node, PartialSums, RowLeaf, Seq, Stream
 from lfopt.planning.steps.layout import BufferLayout
 
+AxisBlocks = tuple[int, Blocks]  # blocks of one axis of a result
 Figure = Ints | int  # (ways,) int64, or one number where all ways are alike
 
 
@@ -47,7 +48,7 @@ class NestPricing:
         self._row_bytes = [layout.hardware.row_bytes(tensor) for tensor in layout.flow.maps]
         self._constants: dict[str, int] = {}
         self._names: dict[int, tuple[str, ...]] = {}
-        self._passing: dict[tuple[int, tuple[str, ...], Blocks | None, Blocks | None], StreamedBytes] = {}
+        self._passing: dict[tuple[int, tuple[str, ...], AxisBlocks | None, Blocks | None], StreamedBytes] = {}
 
     def price(
         self, mask: int, nest: GroupNest, ways: Mapping[BlockLoop, BlockGrid] | None = None
@@ -72,7 +73,7 @@ class NestPricing:
         return tuple([name for name in self._names[op] if name in stream.constants])
 
     def passing(
-        self, op: int, names: tuple[str, ...], out: Blocks | None, inputs: Blocks | None
+        self, op: int, names: tuple[str, ...], out: AxisBlocks | None, inputs: Blocks | None
     ) -> StreamedBytes:
         """Bytes of constants that an operator takes in blocks of its output and input channels.
 
@@ -84,12 +85,13 @@ class NestPricing:
         return self._passing[key]
 
     def _pass(
-        self, op: int, names: tuple[str, ...], out: Blocks | None, inputs: Blocks | None
+        self, op: int, names: tuple[str, ...], out: AxisBlocks | None, inputs: Blocks | None
     ) -> StreamedBytes:
-        result, axis = whole(self.flow.calls[op].result), channel_axis(self.flow, op)
+        result = whole(self.flow.calls[op].result)
         results: list[tuple[Box, int]] = [(result, 1)]
-        if out is not None and axis is not None:
-            results = [(cut(result, axis, span), times) for span, times in out.by_width(result[axis][1])]
+        if out is not None:
+            axis, blocks = out
+            results = [(cut(result, axis, span), times) for span, times in blocks.by_width(result[axis][1])]
         folded: list[tuple[Span | None, int]] = [(None, 1)]
         last: Span | None = None
         if inputs is not None:
@@ -261,9 +263,9 @@ class NestPrice:
     def _extents(self, loop: BlockLoop, m: int, *, load: bool) -> Ints | None:
         """(entries,): what a block of a loop loads, or stores, of a map; None if it is not cut."""
         maker = self.flow.producer[m]
-        if loop.axis == "channels":
+        if loop.cuts_channels:
             axis = self.regions.axis_cut(loop, m)
-            if axis is None or not self.regions.cuts_channels(loop, maker):
+            if axis is None or not self.regions.cuts_result(loop, maker):
                 return None
             return np.diff(loop.blocks.ends(self.flow.maps[m].shape[axis]))
         own = self.regions.along(loop, m)
@@ -274,11 +276,11 @@ class NestPrice:
 
     def _count(self, loop: BlockLoop) -> Figure:
         """How many blocks a loop has."""
-        return loop.blocks.count if loop.axis == "channels" else self.regions.grids[loop].counts
+        return loop.blocks.count if loop.cuts_channels else self.regions.grids[loop].counts
 
     def _total(self, loop: BlockLoop, values: Ints) -> Figure:
         """The sum over the blocks of a loop."""
-        return int(values.sum()) if loop.axis == "channels" else self.regions.grids[loop].total(values)
+        return int(values.sum()) if loop.cuts_channels else self.regions.grids[loop].total(values)
 
     def _entries(self, home: Node) -> Figure:
         """How often a node is entered."""
@@ -297,14 +299,15 @@ class NestPrice:
             names = self.pricing.passing_names(i, stream)
             if not names:
                 continue
-            out: Blocks | None = None
+            out: AxisBlocks | None = None
             inputs: Blocks | None = None
             times: Figure = 1
             for loop in self.nest.loops_to[self.nest.leaf_of[i]]:
                 if i in loop.folds:
                     inputs = loop.blocks
-                elif loop.axis == "channels":
-                    out = loop.blocks
+                elif loop.cuts_channels:
+                    axis = channel_axis(self.flow, i, loop.axis)
+                    out = out if axis is None else (axis, loop.blocks)
                 else:
                     times = times * self.regions.grids[loop].counts
             yield self.pricing.passing(i, names, out, inputs), times
@@ -319,7 +322,7 @@ class NestPrice:
             macs: Figure = self.flow.macs[i]
             every = 1
             for loop in self.nest.loops_to[leaf] if macs else ():
-                own = None if loop.axis == "channels" else self.regions.spans[loop].made.get(i)
+                own = None if loop.cuts_channels else self.regions.spans[loop].made.get(i)
                 if own is not None:
                     every *= self.regions.indices(loop, i)
                     macs = macs * self.regions.grids[loop].total(own.stop - own.start)

@@ -46,10 +46,13 @@ def axis_of(axis: Axis, shape: Shape) -> int | None:
     return CHANNEL_AXIS_OF_RANK.get(len(shape))
 
 
-def channel_axis(flow: Dataflow, op: int) -> int | None:
-    """The axis of an operator's results along which its output channels lie."""
+def channel_axis(flow: Dataflow, op: int, axis: Axis) -> int | None:
+    """The axis of an operator's results that a loop over `axis`, channels or outputs, cuts.
+
+    Outputs are what blocks of a contraction's weights make: of a MatMul, whatever the rank, the last axis.
+    """
     shape = flow.calls[op].result
-    if flow.specs[op].tiling is Tiling.CONTRACT:
+    if axis == "outputs" and flow.specs[op].tiling is Tiling.CONTRACT:
         return 1 if flow.specs[op].family is Family.CONVOLUTION else len(shape) - 1
     return CHANNEL_AXIS_OF_RANK.get(len(shape))
 
@@ -81,7 +84,7 @@ class Regions:
         self.loops = [node for node in nest.paths if isinstance(node, BlockLoop)]
         # of loops over rows and columns; channels are cut in just one way
         self.grids = {
-            loop: ways.get(loop) or BlockGrid([loop.blocks]) for loop in self.loops if loop.axis != "channels"
+            loop: ways.get(loop) or BlockGrid([loop.blocks]) for loop in self.loops if not loop.cuts_channels
         }
 
     # -- homes -----------------------------------------------------------------------------------------------
@@ -114,7 +117,7 @@ class Regions:
         maker = self.flow.producer[held] if isinstance(held, int) else -1
         for loop in self.nest.loops_to[around]:
             from_outside = maker < 0 or not self.mask >> maker & 1
-            if maker in loop.folds or (loop.axis == "channels" and from_outside):
+            if maker in loop.folds or (loop.cuts_channels and from_outside):
                 return self.nest.parent(loop) or loop
         return around
 
@@ -151,12 +154,12 @@ class Regions:
         """Rows, or columns, that an operator makes in all along the axis of a loop."""
         return self.heights[op] if loop.axis == "rows" else column_count(self.flow.calls[op].result)
 
-    def cuts_channels(self, loop: BlockLoop, op: int) -> bool:
+    def cuts_result(self, loop: BlockLoop, op: int) -> bool:
         """Whether a loop over channels cuts the results of an operator in it.
 
         An operator makes channels from the same channels of its operands, unless it sums over them.
         """
-        return loop.axis == "channels" and op not in loop.folds and op in self.nest.operators[loop]
+        return loop.cuts_channels and op not in loop.folds and op in self.nest.operators[loop]
 
     def _column_reads(self, op: int) -> list[MapRead]:
         reads: list[MapRead] = []
@@ -169,8 +172,8 @@ class Regions:
     def axis_cut(self, loop: BlockLoop, m: int) -> int | None:
         """The axis of a map that a loop cuts."""
         maker = self.flow.producer[m]
-        if loop.axis == "channels" and maker >= 0:
-            return channel_axis(self.flow, maker)
+        if loop.cuts_channels and maker >= 0:
+            return channel_axis(self.flow, maker, loop.axis)
         return axis_of(loop.axis, self.flow.maps[m].shape)
 
     def along(self, loop: BlockLoop, m: int) -> AxisSpans | None:
@@ -205,9 +208,9 @@ class Regions:
         cut: list[tuple[int, Ints | int]] = []
         maker = self.flow.producer[m]
         for loop in self.nest.loops_to[home]:
-            if loop.axis == "channels":
-                axis = channel_axis(self.flow, maker) if maker >= 0 else None
-                if axis is not None and loop is not home and self.cuts_channels(loop, maker):
+            if loop.cuts_channels:
+                axis = channel_axis(self.flow, maker, loop.axis) if maker >= 0 else None
+                if axis is not None and loop is not home and self.cuts_result(loop, maker):
                     cut.append((axis, loop.blocks.widest(self.flow.maps[m].shape[axis])))
                 continue
             own = self.along(loop, m)

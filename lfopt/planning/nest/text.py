@@ -23,6 +23,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import get_args
 
 from lfopt.ir import InvalidConfig
 from lfopt.ops import Dataflow
@@ -45,7 +46,7 @@ BARE = re.compile(r"[\w.:/~@+-]+")
 NAMES = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[\w.:/~@+-]+)\s*(,|$)')
 LEAF = re.compile(r"(at once|line buffers(?: by (\d+) rows)?): (.+)")
 LOOP = re.compile(
-    r"(rows|columns|channels), (?:(\d+) blocks|blocks of (\d+) of (\d+)(?: in runs of (\d+))?)"
+    r"(rows|columns|channels|outputs), (?:(\d+) blocks|blocks of (\d+) of (\d+)(?: in runs of (\d+))?)"
     r"(?:, summed by (.+))?"
 )
 SEQ = re.compile(r"in turn(, sharing space)?")
@@ -129,8 +130,8 @@ def parse_nest(text: str, flow: Dataflow, file: str) -> tuple[int, GroupNest]:
     """
     lines = [*_outline(text, file)]
     if len(lines) != 1:
-        found = f"{len(lines)} nodes" if lines else "nothing"
-        raise InvalidConfig(f"{file}: found {found} at the left margin; accepted: one node, {NODES}")
+        wrong = f"{len(lines)} nodes" if lines else "nothing"
+        raise InvalidConfig(f"{file}: found {wrong} at the left margin; accepted: one node, {NODES}")
     reader = _Reader(flow, file)
     root = reader.node(lines[0])
     nest = GroupNest(root, reader.homes, tuple(reader.streams))
@@ -203,7 +204,7 @@ class _Reader:
     def _loop(self, line: _Line, match: re.Match[str], inner: Sequence[Node]) -> BlockLoop:
         if len(inner) != 1:
             raise self._error(line, f"{len(inner)} nodes below a loop", "one; several stand below 'in turn'")
-        axes: dict[str, Axis] = {"rows": "rows", "columns": "columns", "channels": "channels"}
+        axes: dict[str, Axis] = {axis: axis for axis in get_args(Axis)}
         if match[2]:
             blocks = Blocks(self._number(line, match[2]))
         else:
@@ -274,8 +275,8 @@ class _Reader:
             raise self._error(line, text[:20], f"a whole number from 1 to {MOST_NUMBER:,}")
         return int(text)
 
-    def _error(self, line: _Line, found: str, accepted: str) -> InvalidConfig:
-        return InvalidConfig(f"{self.file}:{line.number}: found {found}; accepted: {accepted}")
+    def _error(self, line: _Line, wrong: str, accepted: str) -> InvalidConfig:
+        return InvalidConfig(f"{self.file}:{line.number}: found {wrong}; accepted: {accepted}")
 
     # -- rules -----------------------------------------------------------------------------------------------
 
@@ -292,8 +293,8 @@ class _Reader:
             for operand in self.flow.operands[i]:
                 maker = self.flow.producer[operand.map]
                 if order.get(maker, -1) > order[i]:
-                    found = f"{self._name(i)} before {self._name(maker)}, whose result it reads"
-                    raise self._broken(nest.leaf_of[i], found, "operators behind those that they read")
+                    wrong = f"{self._name(i)} before {self._name(maker)}, whose result it reads"
+                    raise self._broken(nest.leaf_of[i], wrong, "operators behind those that they read")
         for held, home in nest.homes.items():
             self._check_home(nest, held, home)
         for loop in (node for node in nest.paths if isinstance(node, BlockLoop)):
@@ -304,13 +305,13 @@ class _Reader:
         touching = [i for i in nest.leaf_of if held in self._touched(i)]
         if not touching or not {*touching} <= {*nest.operators[home]}:
             outside = [i for i in touching if i not in nest.operators[home]]
-            found = (
+            wrong = (
                 f"{self._name(outside[0])}, which touches it, outside"
                 if outside
                 else "nothing that touches it"
             )
             raise InvalidConfig(
-                f"{self.file}:{self.held_at[held]}: found {found}; accepted: a node around all operators of "
+                f"{self.file}:{self.held_at[held]}: found {wrong}; accepted: a node around all operators of "
                 "the nest that make or read what is held"
             )
 
@@ -327,16 +328,16 @@ class _Reader:
             )
         missing = [i for i in loop.folds if nest.homes.get(PartialSums(i)) is not loop]
         if missing:
-            found = f"no 'hold sums of {self._name(missing[0])}' below the loop that it sums over"
-            raise self._broken(loop, found, "one for each operator that sums")
+            wrong = f"no 'hold sums of {self._name(missing[0])}' below the loop that it sums over"
+            raise self._broken(loop, wrong, "one for each operator that sums")
         if loop.folds and nest.parent(loop) is None:
-            found = "a loop that sums at the left margin"
-            raise self._broken(loop, found, "one below 'in turn' or another loop, which holds the result")
+            wrong = "a loop that sums at the left margin"
+            raise self._broken(loop, wrong, "one below 'in turn' or another loop, which holds the result")
         if any(i not in nest.operators[loop] for i in loop.folds):
             raise self._broken(loop, "an operator that sums and runs elsewhere", "operators in the loop")
 
-    def _broken(self, node: Node, found: str, accepted: str) -> InvalidConfig:
-        return InvalidConfig(f"{self.file}:{self.lines[node]}: found {found}; accepted: {accepted}")
+    def _broken(self, node: Node, wrong: str, accepted: str) -> InvalidConfig:
+        return InvalidConfig(f"{self.file}:{self.lines[node]}: found {wrong}; accepted: {accepted}")
 
     def _name(self, op: int) -> str:
         return repr(self.flow.operators[op].name[:60])

@@ -22,7 +22,7 @@ import numpy as np
 
 from lfopt.ir import Span
 
-Axis = Literal["rows", "columns", "channels"]
+Axis = Literal["rows", "columns", "channels", "outputs"]
 
 
 class PartialSums(NamedTuple):
@@ -113,6 +113,11 @@ class BlockLoop:
     blocks: Blocks
     body: Node
     folds: tuple[int, ...] = ()  # operators whose input channels the blocks cut
+
+    @property
+    def cuts_channels(self) -> bool:
+        """Whether its blocks are of channels, or outputs, and not of rows or columns."""
+        return self.axis in ("channels", "outputs")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
