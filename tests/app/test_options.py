@@ -280,7 +280,13 @@ INSIDE = {
     ("lfopt/app/commands/train.py", "threads"): "of PyTorch",
     ("codegen/build.py", "jobs"): "of a C compiler",
 }
-ROWS_ONE_BY_ONE = ("lfopt/planning/groups.py", "lfopt/planning/lbdf.py", "lfopt/planning/streaming.py")
+ROWS_ONE_BY_ONE = (
+    "lfopt/planning/groups/groups.py",
+    "lfopt/planning/line_buffers/lbdf.py",
+    "lfopt/planning/line_buffers/walk.py",
+    "lfopt/planning/modes/line_buffers.py",
+    "lfopt/planning/nest/tree.py",
+)
 
 
 def literal_defaults(path: Path) -> Iterator[tuple[str, int]]:
