@@ -167,9 +167,11 @@ class Resident:
         return total
 
     def _padding(self, op: int, kept: frozenset[str]) -> int:
-        blocks = [pair for span in self._spans(op, kept) for pair in self._block(op, kept, span)]
-        return sum(self.layout.constant_bytes(name, box) for name, box in blocks) - sum(
-            self._sizes[name] for name in dict(blocks)
+        blocks = self._blocks(op, kept)
+        spans = [None] if blocks is None else blocks.spans(blocks.extent)
+        parts = [pair for span in spans for pair in self._block(op, kept, span)]
+        return sum(self.layout.constant_bytes(name, box) for name, box in parts) - sum(
+            self._sizes[name] for name in dict(parts)
         )
 
     def uses(self, mask: int) -> Iterator[BufferUse]:
@@ -282,7 +284,8 @@ class Resident:
         return min(self._first_slice(op, kept) for kept in choices)
 
     def _first_slice(self, op: int, kept: frozenset[str]) -> int:
-        first = next(self._spans(op, kept))  # no later block is larger
+        blocks = self._blocks(op, kept)
+        first = None if blocks is None else blocks.span(0, blocks.extent)  # no later block is larger
         return SLOTS * sum(
             self.layout.constant_bytes(name, box) for name, box in self._block(op, kept, first)
         )
@@ -307,27 +310,12 @@ class Resident:
     def _blocks(self, op: int, kept: frozenset[str]) -> Blocks | None:
         """Output channels of an operator's weight blocks; None: all channels at once.
 
-        Blocks of constants that are kept whole are left out. A block of a ConvTranspose lies within one
-        group, where its weights are one box.
-        """
-        flow, call = self.dataflow, self.dataflow.calls[op]
-        weight = _cut_weight(flow, op)
-        if weight is None or weight in kept or weight in self._pinned[op]:
-            return None
-        channels = call.result[_channel_axis(flow, op)]
-        period = call.shape(1)[1] if flow.specs[op].transposed else 0
-        return Blocks.of_size(self.width, channels, period)
-
-    def _spans(self, op: int, kept: frozenset[str]) -> Iterator[Span | None]:
-        """Output channels of an operator's weight blocks; None: all channels at once.
-
         Blocks of constants that are kept whole are left out.
         """
         weight = _cut_weight(self.dataflow, op)
         if weight is None or weight in kept or weight in self._pinned[op]:
-            yield None
-        else:
-            yield from _channel_spans(self.dataflow, op, self.width)
+            return None
+        return _channel_blocks(self.dataflow, op, self.width)
 
     def _block(self, op: int, kept: frozenset[str], span: Span | None) -> Iterator[tuple[str, Box]]:
         """(constant, box in its own axes) of one weight block, one after the other."""
@@ -364,12 +352,11 @@ def _uncut(flow: Dataflow, op: int, names: Sequence[str]) -> Iterator[str]:
     if _cut_weight(flow, op) is None:
         return
     inputs, call = flow.calls[op].inputs, flow.calls[op]
-    spans = list(_channel_spans(flow, op, 1))
+    blocks = _channel_blocks(flow, op, 1)
+    ends = [_channels(flow, op, blocks.span(block, blocks.extent)) for block in (0, -1)]
     for name in names:
-        parts = {
-            footprint(call, inputs.index(name), _channels(flow, op, span)) for span in (spans[0], spans[-1])
-        }
-        if inputs.count(name) > 1 or len(parts) < min(len(spans), 2):
+        parts = {footprint(call, inputs.index(name), channels) for channels in ends}
+        if inputs.count(name) > 1 or len(parts) < min(blocks.count, 2):
             yield name
 
 
@@ -382,14 +369,11 @@ def _channels(flow: Dataflow, op: int, span: Span) -> Box:
     return cut(whole(flow.calls[op].result), _channel_axis(flow, op), span)
 
 
-def _channel_spans(flow: Dataflow, op: int, step: int) -> Iterator[Span]:
-    """Output channels, `step` at a time.
+def _channel_blocks(flow: Dataflow, op: int, width: int) -> Blocks:
+    """Output channels, `width` at a time.
 
-    A span of a ConvTranspose lies within one group, where its weights are one box.
+    A block of a ConvTranspose lies within one group, where its weights are one box.
     """
     call = flow.calls[op]
-    count = call.result[_channel_axis(flow, op)]
-    per_group = call.shape(1)[1] if flow.specs[op].transposed else count
-    for first in range(0, count, max(per_group, 1)):
-        for low in range(first, first + per_group, step):
-            yield low, min(low + step, first + per_group)
+    channels = call.result[_channel_axis(flow, op)]
+    return Blocks.of_size(width, channels, call.shape(1)[1] if flow.specs[op].transposed else 0)

@@ -47,6 +47,7 @@ from lfopt.planning.brr.banded import NEVER, Banded, BandedGroups
 from lfopt.planning.costs import optimus
 from lfopt.planning.costs.optimus import Optimus, OptimusCosts, OptimusFigures, paper_bands
 from lfopt.planning.nest.lowering import lower
+from lfopt.planning.nest.price import NestPricing
 from lfopt.rewrite import simplify
 from search.exact import solve
 from simulator.interpreter.execute import Machine
@@ -375,11 +376,10 @@ def verify(
     whole, _ = costs.groups.weight_bytes(mask)
     planned = DramBytes(once.input, once.output, banded.weight_bytes)
     assert dram_bytes(steps) == planned, f"{what}: {dram_bytes(steps)}, planned {planned}"
-    priced = bands.pricing.price(mask, bands.nest(mask, banded))
+    priced = NestPricing(bands.slices.layout).price(mask, bands.nest(mask, banded))
     need = hardware.buffer_need(int(priced.map_bytes[0]), int(priced.constant_bytes[0]))
-    nest = (need, int(priced.input[0]), int(priced.output[0]), int(priced.weight[0]), int(priced.macs[0]))
-    bytes_moved = (planned.input, planned.output, planned.weight)
-    assert nest == (banded.buffer_bytes, *bytes_moved, bands.macs(mask, banded)), what
+    nest = (need, int(priced.input[0]), int(priced.output[0]), int(priced.weight[0]))
+    assert nest == (banded.buffer_bytes, planned.input, planned.output, planned.weight), what
     one_pass = banded.weight_bytes - (banded.weight_passes - 1) * banded.pass_bytes
     assert one_pass == whole or (one_pass > whole and hardware.pads_constants and not banded.resident), what
     held, _ = bands.slices.constants(mask)

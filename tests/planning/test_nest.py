@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from lfopt.ir import DramBytes, InvalidConfig, dram_bytes, store_ends
+from lfopt.ir import DramBytes, InvalidConfig, PlannedGroup, dram_bytes, store_ends
 from lfopt.ops import Dataflow
 from lfopt.planning import NEVER, GroupCosts
 from lfopt.planning.brr.banded import BandedGroups
@@ -20,6 +20,7 @@ from lfopt.planning.nest.text import nest_text, parse_nest
 from lfopt.planning.nest.tree import BlockLoop, Blocks, GroupNest
 from lfopt.planning.resident import Resident
 from lfopt.planning.steps.layout import BufferLayout
+from lfopt.planning.steps.macs import executed_macs
 from lfopt.planning.strips import StripGroups
 from tests.row_networks import network
 from tests.strategies import random_graph, random_hardware, random_windows
@@ -78,6 +79,12 @@ def test_a_price_is_what_steps_move_and_places_hold() -> None:
         maps, constants = int(price.map_bytes[0]), int(price.constant_bytes[0])
         held = (maps, constants) if costs.hardware.weight_buffer_bytes else (maps + constants,)
         assert tuple(ends.values()) == held, nest_text(costs.dataflow, nest)
+        group = PlannedGroup(0, costs.dataflow.names(mask), "nest", moved, places, steps)
+        executed = executed_macs(costs.dataflow, [group])
+        assert executed <= int(price.macs[0]), nest_text(costs.dataflow, nest)
+        if not nest.row_engines:  # which make no rows that nothing asks for
+            # each operator's share is rounded up in the price, the sum of all down in the steps
+            assert int(price.macs[0]) <= executed + mask.bit_count(), nest_text(costs.dataflow, nest)
         seen += 1
     assert seen > 200
 

@@ -33,7 +33,6 @@ from lfopt.ir import NEVER, Hardware
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.bands.slices import SliceSizes
 from lfopt.planning.bands.slicing import STARTS, Slicing, Start, Streamed
-from lfopt.planning.nest.price import NestPricing
 from lfopt.planning.nest.spans import BlockGrid, Ints, kept_from, spans_in_blocks
 from lfopt.planning.nest.tree import (
     BlockLoop,
@@ -76,7 +75,6 @@ class BandedGroups:
     ) -> None:
         self.dataflow = dataflow
         self.slices = SliceSizes(dataflow, hardware, width or hardware.channel_align, wide=wide)
-        self.pricing = NestPricing(self.slices.layout)
         self._grids: dict[int, BlockGrid] = {}
         self._latest: tuple[int, tuple[dict[str, int], dict[int, tuple[Streamed, ...]]]] = (0, ({}, {}))
         self._floors: dict[int, int] = {}
@@ -157,10 +155,6 @@ class BandedGroups:
                     best.append(choice)
             self._choices[mask] = tuple(best)
         return self._choices[mask]
-
-    def macs(self, mask: int, banded: Banded) -> int:
-        """Multiply-accumulates, those that bands repeat included. All rows of an operator count alike."""
-        return int(self.pricing.price(mask, self.nest(mask, banded)).macs[0])
 
     # -- nest ------------------------------------------------------------------------------------------------
 

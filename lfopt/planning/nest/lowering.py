@@ -22,7 +22,8 @@ from lfopt.planning.line_buffers.streamed_group import StreamedGroup
 from lfopt.planning.line_buffers.walk import LONGEST_PERIOD, Walk
 from lfopt.planning.nest.places import Placement
 from lfopt.planning.nest.price import NestPricing, data_constants
-from lfopt.planning.nest.regions import axis_of, channel_axis, folded_extent
+from lfopt.planning.nest.regions import axis_of, folded_extent
+from lfopt.planning.nest.spans import Ints
 from lfopt.planning.nest.tree import (
     BlockLoop,
     GroupNest,
@@ -126,10 +127,8 @@ class Lowering:
 
     def _loads(self, node: Node) -> Iterator[Step]:
         """Loads of the maps from outside that a leaf, or a loop over channels, holds, when it is entered."""
-        maps = [o.map for i in self.nest.operators[node] for o in self.flow.operands[i]]
-        for m in dict.fromkeys(maps):
-            if self.homes[m] is node and not self.flow.makes(self.mask, m):
-                yield from self._load(m)
+        for m in self.placement.held_inputs(node):
+            yield from self._load(m)
 
     def _stores(self, operators: Sequence[int], holders: Sequence[Node | None]) -> Iterator[Step]:
         """Stores of what operators have made and these nodes hold; those of a leaf itself come with it."""
@@ -145,9 +144,7 @@ class Lowering:
         box = whole(self.flow.maps[m].shape)
         for loop, block in self.blocks.items():
             if loop.cuts_channels:
-                axis = channel_axis(self.flow, op, loop.axis)
-                if axis is not None and self.regions.cuts_result(loop, op):
-                    box = cut(box, axis, self._channels(loop, op, block))
+                box = self._cut_channels(box, loop, op, block)
                 continue
             spans = self.regions.spans[loop].made.get(op)
             if spans is None:
@@ -162,18 +159,19 @@ class Lowering:
                 box = cut(box, axis, (int(start[block]), int(stop[block])))
         return box
 
-    def _channels(self, loop: BlockLoop, op: int, block: int) -> Span:
-        """The output channels of an operator in one block."""
-        axis = channel_axis(self.flow, op, loop.axis)
-        assert axis is not None, "channels are cut where there are some"
-        ends = loop.blocks.ends(self.flow.calls[op].result[axis])
-        return int(ends[block]), int(ends[block + 1])
+    def _cut_channels(self, box: Box, loop: BlockLoop, op: int, block: int) -> Box:
+        """The part of a box of an operator's result in one block of a loop over channels."""
+        axis = self.regions.channels_cut(loop, op)
+        if axis is None:
+            return box
+        return cut(box, axis, loop.blocks.span(block, self.flow.calls[op].result[axis]))
 
     # -- loops -----------------------------------------------------------------------------------------------
 
     def _loop(self, loop: BlockLoop) -> list[StepNode]:
         if loop.axis == "rows":
-            blocks = [self._block(loop, block) for block in range(loop.blocks.count)]
+            kept = {m: self.regions.kept(loop, m) for m in self._sliding(loop)}
+            blocks = [self._band(loop, block, kept) for block in range(loop.blocks.count)]
             del self.blocks[loop]
             return [*fold(self.limit.allowed(map(tuple, blocks)), PERIOD)]
         steps: list[StepNode] = [*self._loads(loop)] if loop.cuts_channels else []
@@ -194,40 +192,41 @@ class Lowering:
         self.blocks.pop(loop, None)
         return steps
 
+    def _band(self, loop: BlockLoop, block: int, kept: dict[int, Ints]) -> list[StepNode]:
+        """A block of rows, with what comes into the windows of maps from outside.
+
+        `kept`: per such map, the lowest row that each block or a later one reads.
+        """
+        steps: list[StepNode] = []
+        for m, lowest in kept.items():
+            spans = self.regions.spans[loop].loaded[m]
+            new, stop = int(spans.new[block]), int(spans.stop[block])
+            first_read = min(max(int(lowest[block]), new), stop)
+            steps += self._window_loads(m, new, first_read)  # rows that nothing reads go first
+            steps += self._window_loads(m, first_read, stop)
+        steps += self._block(loop, block)
+        if block == loop.blocks.count - 1:
+            for m in kept:
+                stop = int(self.regions.spans[loop].loaded[m].stop[-1])
+                steps += self._window_loads(m, stop, self.flow.maps[m].rows)
+        return steps
+
     def _block(self, loop: BlockLoop, block: int) -> list[StepNode]:
         self.blocks[loop] = block
         steps: list[StepNode] = []
-        maps = self._sliding(loop)
-        for m in maps:
-            steps += self._slide(loop, block, m)
         steps += [] if isinstance(loop.body, RowLeaf) else self._constants(loop.body)
         steps += self._node(loop.body)
         if not isinstance(loop.body, Seq):
             steps += self._stores(self.nest.operators[loop.body], (loop,))
-        if block == loop.blocks.count - 1:
-            for m in maps:
-                stop = int(self.regions.spans[loop].loaded[m].stop[-1])
-                steps += self._window_loads(loop, m, stop, self.flow.maps[m].rows)
         return steps
 
     def _sliding(self, loop: BlockLoop) -> list[int]:
         """Maps from outside that a loop over rows keeps as a window; a row engine loads its own."""
         if loop.axis != "rows" or (isinstance(loop.body, RowLeaf) and not loop.body.at_once):
             return []
-        maps = [o.map for i in self.nest.operators[loop] for o in self.flow.operands[i]]
-        return [
-            m for m in dict.fromkeys(maps) if self.homes.get(m) is loop and not self.flow.makes(self.mask, m)
-        ]
+        return self.placement.held_inputs(loop)
 
-    def _slide(self, loop: BlockLoop, block: int, m: int) -> Iterator[Step]:
-        """Rows of a map that come into a window with a block; those that nothing reads go first."""
-        spans = self.regions.spans[loop].loaded[m]
-        new, stop = int(spans.new[block]), int(spans.stop[block])
-        kept = min(max(int(self.regions.kept(loop, m)[block]), new), stop)
-        yield from self._window_loads(loop, m, new, kept)
-        yield from self._window_loads(loop, m, kept, stop)
-
-    def _window_loads(self, loop: BlockLoop, m: int, start: int, stop: int) -> Iterator[Step]:
+    def _window_loads(self, m: int, start: int, stop: int) -> Iterator[Step]:
         """Loads of rows, no more at a time than the window has."""
         tensor, place = self.flow.maps[m], self.at[m]
         while start < stop:
@@ -240,10 +239,8 @@ class Lowering:
         moving: list[tuple[np.ndarray, np.ndarray]] = []  # (starts, stops) of all that blocks make or move
         if loop.cuts_channels:
             for i in self.nest.operators[loop]:
-                if (
-                    self.regions.cuts_result(loop, i)
-                    and (axis := channel_axis(self.flow, i, loop.axis)) is not None
-                ):
+                axis = self.regions.channels_cut(loop, i)
+                if axis is not None:
                     ends = loop.blocks.ends(self.flow.calls[i].result[axis])
                     moving.append((ends[:-1], ends[1:]))
         else:
@@ -257,7 +254,7 @@ class Lowering:
         if loop.folds:  # the first block begins sums, the last one ends them
             extents = np.vstack([extents, none])
             extents[-1, 0], extents[-1, -1] = 1, 2
-            ends = loop.blocks.ends(self._folded(loop))
+            ends = loop.blocks.ends(folded_extent(self.flow, loop.folds[0]))
             extents = np.vstack([extents, np.diff(ends)])
         same = (extents[:, 1:] == extents[:, :-1]).all(axis=0)
         moves = np.diff(starts, axis=1)
@@ -271,9 +268,6 @@ class Lowering:
             runs.append((first, stop - first))
             first = stop
         return runs
-
-    def _folded(self, loop: BlockLoop) -> int:
-        return folded_extent(self.flow, loop.folds[0])
 
     # -- leaves ----------------------------------------------------------------------------------------------
 
@@ -333,11 +327,8 @@ class Lowering:
             if op in loop.folds:
                 inputs = self.regions.folded_span(loop, op, block)
                 is_last = block == loop.blocks.count - 1
-            elif (
-                self.regions.cuts_result(loop, op)
-                and (axis := channel_axis(self.flow, op, loop.axis)) is not None
-            ):
-                out = cut(out, axis, self._channels(loop, op, block))
+            elif loop.cuts_channels:
+                out = self._cut_channels(out, loop, op, block)
         for name in self._passing(op, stream):
             index = call.inputs.index(name)
             late = index > 1  # a bias is added to finished sums

@@ -121,17 +121,18 @@ class Placement:
     def _held_maps(self, node: Node) -> list[int]:
         """Maps that a node holds: those from outside in the order of their readers, then those made."""
         operators = self.nest.operators[node]
-        outside = [
-            o.map for i in operators for o in self.flow.operands[i] if not self.flow.makes(self.mask, o.map)
-        ]
-        results = [m for i in operators for m in self.flow.results[i]]
         if isinstance(node, Seq) and node.lives:
-            order = [
-                m for i in operators for m in (*(o.map for o in self.flow.operands[i]), *self.flow.results[i])
-            ]
-        else:
-            order = [*outside, *results]
-        return [m for m in dict.fromkeys(order) if self.homes.get(m) is node]
+            touched = [held for i in operators for held in self.tensors(i) if isinstance(held, int)]
+            return [m for m in dict.fromkeys(touched) if self.homes.get(m) is node]
+        results = [m for i in operators for m in self.flow.results[i]]
+        return [*self.held_inputs(node), *(m for m in dict.fromkeys(results) if self.homes.get(m) is node)]
+
+    def held_inputs(self, node: Node) -> list[int]:
+        """Maps from outside that a node holds, in the order of their readers."""
+        read = [o.map for i in self.nest.operators[node] for o in self.flow.operands[i]]
+        return [
+            m for m in dict.fromkeys(read) if self.homes.get(m) is node and not self.flow.makes(self.mask, m)
+        ]
 
     def _held_sums(self, node: Node) -> list[int]:
         """Operators of whose partial sums a node holds the place."""

@@ -19,7 +19,7 @@ from lfopt.ops.footprint import footprint
 from lfopt.planning.line_buffers.lbdf import LineBuffers
 from lfopt.planning.line_buffers.lines import Lines
 from lfopt.planning.line_buffers.streamed_group import is_parameter
-from lfopt.planning.nest.regions import Regions, channel_axis, folded_extent
+from lfopt.planning.nest.regions import Regions, folded_extent
 from lfopt.planning.nest.spans import BlockGrid, Ints
 from lfopt.planning.nest.tree import BlockLoop, Blocks, GroupNest, Node, PartialSums, RowLeaf, Seq, Stream
 from lfopt.planning.steps.layout import BufferLayout
@@ -45,7 +45,7 @@ class NestPricing:
         self.layout, self.flow = layout, layout.flow
         self.line_buffers = line_buffers
         self.plain_lines = Lines.plain(layout.flow)  # without reductions that run along with their operand
-        self._row_bytes = [layout.hardware.row_bytes(tensor) for tensor in layout.flow.maps]
+        self._row_bytes: dict[int, int] = {}  # per map, as far as it was asked for
         self._constants: dict[str, int] = {}
         self._names: dict[int, tuple[str, ...]] = {}
         self._passing: dict[tuple[int, tuple[str, ...], AxisBlocks | None, Blocks | None], StreamedBytes] = {}
@@ -64,7 +64,11 @@ class NestPricing:
 
     def row_bytes(self, m: int, cut: Sequence[tuple[int, Figure]]) -> Figure:
         """Bytes on chip of one row of a map of which only so many indices are there along some axes."""
-        return row_bytes(self.layout, self.flow.maps[m].shape, cut) if cut else self._row_bytes[m]
+        if cut:
+            return row_bytes(self.layout, self.flow.maps[m].shape, cut)
+        if m not in self._row_bytes:
+            self._row_bytes[m] = self.layout.hardware.row_bytes(self.flow.maps[m])
+        return self._row_bytes[m]
 
     def passing_names(self, op: int, stream: Stream) -> tuple[str, ...]:
         """Constants that an operator takes from a stream, in the order of its inputs."""
@@ -97,7 +101,7 @@ class NestPricing:
         if inputs is not None:
             extent = folded_extent(self.flow, op)
             folded = [*inputs.by_width(extent)]
-            last = inputs.spans(extent)[-1]
+            last = inputs.span(-1, extent)
         largest = total = 0
         for box, of_box in results:
             late = self._block_bytes(op, names, box, None, late=True) if last is not None else 0
@@ -225,68 +229,54 @@ class NestPrice:
                 total = total + self.layout.gathered_bytes(i, whole(self.flow.calls[i].result))
         return np.atleast_1d(total)
 
-    @property
-    def pass_bytes(self) -> int:
-        """DRAM bytes of all that passes through streams, once."""
-        return sum(constants.total for passing in self._passing.values() for constants, _ in passing)
-
     def _moved(self, m: int, *, load: bool) -> Figure:
         """DRAM bytes of a map that is loaded, or stored, in each block of the loops around its home."""
         tensor, home, align = self.flow.maps[m], self.regions.homes[m], self.layout.hardware.dram_row_align
         rows: Figure = tensor.rows
         times: Figure = 1
-        parts: list[tuple[int, Ints, BlockLoop]] = []  # (axis, its extent in each block, the loop)
+        parts: list[tuple[int, Ints, BlockGrid]] = []  # (axis, its extent in each block, the blocks)
         for loop in self.nest.loops_to[home]:
             if loop is home:
                 continue
-            extent = self._extents(loop, m, load=load)
+            grid, extent = self.regions.grids[loop], self._extents(loop, m, load=load)
             if extent is None:
-                times = times * self._count(loop)
+                times = times * grid.counts
                 continue
             axis = self.regions.axis_cut(loop, m)
             if axis is None:
-                times = times * self._total(loop, np.minimum(extent, 1))
+                times = times * grid.total(np.minimum(extent, 1))
             elif axis == row_axis(tensor.shape):
-                rows = self._total(loop, extent)
+                rows = grid.total(extent)
             else:
-                parts.append((axis, extent, loop))
+                parts.append((axis, extent, grid))
         row = tensor.elements // max(tensor.rows, 1) * self.layout.hardware.element_bytes
         if not parts:
             return times * rows * (-(-row // align) * align)
-        (axis, extent, loop), *others = parts
+        (axis, extent, grid), *others = parts
         size = row // tensor.shape[axis] * extent
         for other, widths, _ in others:
             assert align == 1, "blocks along two axes lie in DRAM without padding"
             size = size // tensor.shape[other] * int(widths.sum())
-        return times * rows * self._total(loop, -(-size // align) * align)
+        return times * rows * grid.total(-(-size // align) * align)
 
     def _extents(self, loop: BlockLoop, m: int, *, load: bool) -> Ints | None:
         """(entries,): what a block of a loop loads, or stores, of a map; None if it is not cut."""
-        maker = self.flow.producer[m]
         if loop.cuts_channels:
             axis = self.regions.axis_cut(loop, m)
-            if axis is None or not self.regions.cuts_result(loop, maker):
-                return None
-            return np.diff(loop.blocks.ends(self.flow.maps[m].shape[axis]))
+            return None if axis is None else np.diff(loop.blocks.ends(self.flow.maps[m].shape[axis]))
         own = self.regions.along(loop, m)
         if own is None:
             return None
-        start, stop = (own.start, own.stop) if load else self.regions.spans[loop].stored[maker]
+        start, stop = (
+            (own.start, own.stop) if load else self.regions.spans[loop].stored[self.flow.producer[m]]
+        )
         return stop - start
-
-    def _count(self, loop: BlockLoop) -> Figure:
-        """How many blocks a loop has."""
-        return loop.blocks.count if loop.cuts_channels else self.regions.grids[loop].counts
-
-    def _total(self, loop: BlockLoop, values: Ints) -> Figure:
-        """The sum over the blocks of a loop."""
-        return int(values.sum()) if loop.cuts_channels else self.regions.grids[loop].total(values)
 
     def _entries(self, home: Node) -> Figure:
         """How often a node is entered."""
         times: Figure = 1
         for loop in self.nest.loops_to[home]:
-            times = times if loop is home else times * self._count(loop)
+            times = times if loop is home else times * self.regions.grids[loop].counts
         return times
 
     @cached_property
@@ -306,7 +296,7 @@ class NestPrice:
                 if i in loop.folds:
                     inputs = loop.blocks
                 elif loop.cuts_channels:
-                    axis = channel_axis(self.flow, i, loop.axis)
+                    axis = self.regions.channels_cut(loop, i)
                     out = out if axis is None else (axis, loop.blocks)
                 else:
                     times = times * self.regions.grids[loop].counts
@@ -316,7 +306,10 @@ class NestPrice:
 
     @cached_property
     def macs(self) -> Ints:
-        """Multiply-accumulates, with what is made again; all rows, and columns, of an operator are alike."""
+        """Multiply-accumulates, with what is made again; all rows, and columns, of an operator are alike.
+
+        Of a row engine at most: it makes no rows that nothing asks for.
+        """
         total: Figure = 0
         for i, leaf in self.nest.leaf_of.items():
             macs: Figure = self.flow.macs[i]

@@ -34,16 +34,14 @@ class HeldExtent(NamedTuple):
 
 
 def axis_of(axis: Axis, shape: Shape) -> int | None:
-    """Where an axis of that name lies in a map of this shape; None: it has none, and is one piece.
+    """Where rows, or columns, lie in a map of this shape; None: it has none, and is one piece.
 
     >>> axis_of("rows", (1, 64, 56, 28)), axis_of("columns", (1, 64, 56, 28)), axis_of("columns", (1, 9, 8))
     (2, 3, None)
     """
     if axis == "rows":
         return row_axis(shape)
-    if axis == "columns":
-        return len(shape) - 1 if column_count(shape) > 1 else None
-    return CHANNEL_AXIS_OF_RANK.get(len(shape))
+    return len(shape) - 1 if column_count(shape) > 1 else None
 
 
 def channel_axis(flow: Dataflow, op: int, axis: Axis) -> int | None:
@@ -81,11 +79,8 @@ class Regions:
     ) -> None:
         self.flow, self.mask, self.nest = flow, mask, nest
         self.operands, self.heights = operands, heights
-        self.loops = [node for node in nest.paths if isinstance(node, BlockLoop)]
-        # of loops over rows and columns; channels are cut in just one way
-        self.grids = {
-            loop: ways.get(loop) or BlockGrid([loop.blocks]) for loop in self.loops if not loop.cuts_channels
-        }
+        loops = (node for node in nest.paths if isinstance(node, BlockLoop))
+        self.grids = {loop: ways.get(loop) or BlockGrid([loop.blocks]) for loop in loops}
 
     # -- homes -----------------------------------------------------------------------------------------------
 
@@ -138,7 +133,7 @@ class Regions:
     @cached_property
     def spans(self) -> dict[BlockLoop, Spans]:
         """Per loop over rows or columns: spans along that axis of what its operators make and read."""
-        return {loop: self._spans(loop) for loop in self.grids}
+        return {loop: self._spans(loop) for loop in self.grids if not loop.cuts_channels}
 
     def _spans(self, loop: BlockLoop) -> Spans:
         operators, grid = self.nest.operators[loop], self.grids[loop]
@@ -154,12 +149,15 @@ class Regions:
         """Rows, or columns, that an operator makes in all along the axis of a loop."""
         return self.heights[op] if loop.axis == "rows" else column_count(self.flow.calls[op].result)
 
-    def cuts_result(self, loop: BlockLoop, op: int) -> bool:
-        """Whether a loop over channels cuts the results of an operator in it.
+    def channels_cut(self, loop: BlockLoop, op: int) -> int | None:
+        """The axis of an operator's results that a loop over channels cuts; None: it cuts none.
 
-        An operator makes channels from the same channels of its operands, unless it sums over them.
+        An operator in the loop makes channels from the same channels of its operands, unless it sums over
+        them.
         """
-        return loop.cuts_channels and op not in loop.folds and op in self.nest.operators[loop]
+        if not loop.cuts_channels or op in loop.folds or op not in self.nest.operators[loop]:
+            return None
+        return channel_axis(self.flow, op, loop.axis)
 
     def _column_reads(self, op: int) -> list[MapRead]:
         reads: list[MapRead] = []
@@ -171,9 +169,8 @@ class Regions:
 
     def axis_cut(self, loop: BlockLoop, m: int) -> int | None:
         """The axis of a map that a loop cuts."""
-        maker = self.flow.producer[m]
-        if loop.cuts_channels and maker >= 0:
-            return channel_axis(self.flow, maker, loop.axis)
+        if loop.cuts_channels:
+            return self.channels_cut(loop, self.flow.producer[m])
         return axis_of(loop.axis, self.flow.maps[m].shape)
 
     def along(self, loop: BlockLoop, m: int) -> AxisSpans | None:
@@ -184,8 +181,7 @@ class Regions:
 
     def folded_span(self, loop: BlockLoop, op: int, block: int) -> tuple[int, int]:
         """The input channels that an operator sums over in one block."""
-        ends = loop.blocks.ends(folded_extent(self.flow, op))
-        return int(ends[block]), int(ends[block + 1])
+        return loop.blocks.span(block, folded_extent(self.flow, op))
 
     # -- what is held ----------------------------------------------------------------------------------------
 
@@ -206,11 +202,10 @@ class Regions:
     def _extent(self, m: int, home: Node, *, sums: bool = False) -> HeldExtent:
         rows: Ints | int = self.flow.maps[m].rows
         cut: list[tuple[int, Ints | int]] = []
-        maker = self.flow.producer[m]
         for loop in self.nest.loops_to[home]:
             if loop.cuts_channels:
-                axis = channel_axis(self.flow, maker, loop.axis) if maker >= 0 else None
-                if axis is not None and loop is not home and self.cuts_result(loop, maker):
+                axis = None if loop is home else self.axis_cut(loop, m)
+                if axis is not None:
                     cut.append((axis, loop.blocks.widest(self.flow.maps[m].shape[axis])))
                 continue
             own = self.along(loop, m)

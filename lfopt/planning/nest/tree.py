@@ -82,7 +82,10 @@ class Blocks:
 
     def ends(self, extent: int) -> np.ndarray:
         """(count + 1,) int64: where blocks end along an axis of so many indices; the first one is 0."""
-        block = np.arange(self.count + 1, dtype=np.int64)
+        return self._ends(np.arange(self.count + 1, dtype=np.int64), extent)
+
+    def _ends(self, block: np.ndarray, extent: int) -> np.ndarray:
+        """As `block`, int64 of any shape: where the blocks before these end."""
         if not self.size:
             return -(-block * extent // self.count)
         of_period = -(-self.period // self.size)
@@ -93,6 +96,18 @@ class Blocks:
     def spans(self, extent: int) -> list[Span]:
         """The span of each block along an axis of so many indices."""
         return [*pairwise(self.ends(extent).tolist())]
+
+    def span(self, block: int, extent: int) -> Span:
+        """The span of one block along an axis of so many indices.
+
+        >>> Blocks.of_size(4, 10).span(2, 10), Blocks(3).span(-1, 7)
+        ((8, 10), (5, 7))
+        """
+        block %= self.count
+        return self._end(block, extent), self._end(block + 1, extent)
+
+    def _end(self, block: int, extent: int) -> int:
+        return int(self._ends(np.array([block], np.int64), extent)[0])
 
 
 @dataclass(frozen=True, eq=False, slots=True)
