@@ -32,6 +32,16 @@ class Verified:
     bound: str = "not verified"  # what is known of the lower bound that the plan claims
 
     @property
+    def beyond(self) -> tuple[str, ...]:
+        """Of the lines that are wrong: groups of more steps than a recount follows."""
+        return () if self.recount is None else self.recount.beyond
+
+    @property
+    def false(self) -> list[str]:
+        """The lines that are wrong whatever a recount follows."""
+        return [line for line in self.wrong if line not in self.beyond]
+
+    @property
     def holds(self) -> bool:
         """Whether every claim does that could be recounted."""
         return not self.wrong
@@ -104,16 +114,14 @@ def require_true(plan: Plan, graph: Graph, late: Callable[[], bool] | None = Non
         verification = verified(plan, graph, late)
     except RecountStopped:
         return False
-    beyond = () if verification.recount is None else verification.recount.beyond
-    wrong = [line for line in verification.wrong if line not in beyond]
-    if wrong:
+    if wrong := verification.false:
         raise FalsePlan(
             one_line(
                 f"internal error: the plan of {plan.model.name} is not what it claims, and was not written: "
                 f"{wrong[0]}"
             )
         )
-    return not beyond
+    return not verification.beyond
 
 
 def mode_problems(plan: Plan) -> Iterator[str]:

@@ -114,14 +114,18 @@ def cost(
         partition = (members, *(names for names in partition if {*names} != {*members}))
     priced = judge(graph, replace(job, hardware=chip(hardware, buffer, element_bytes)), partition, nests)
     plan = None if priced.draft is None else overlapped(priced.draft.finished(), graph)
-    if nest is not None and plan is not None and (wrong := verified(plan, graph).wrong):
-        accepted = "loops in which every result is complete before it is read, and stored once"
-        raise InvalidConfig(one_line(f"{nest}: found that {wrong[0]}; accepted: {accepted}"))
+    recounted = True
+    if plan is not None and nest is not None:
+        verification = verified(plan, graph)
+        if wrong := verification.false:
+            accepted = "loops in which every result is complete before it is read, and stored once"
+            raise InvalidConfig(one_line(f"{nest}: found that {wrong[0]}; accepted: {accepted}"))
+        recounted = not verification.beyond
     report = None if plan is None else simulate(plan, graph)
     _print(graph.name, priced, report, top)
-    recounted = True
     if plan is not None and out_dir is not None:
-        recounted = require_true(plan, graph)
+        if nest is None:
+            recounted = require_true(plan, graph)
         plan = write_files(plan, graph, out_dir)
         out.print(f"\n[dim]wrote[/] {shown(out_dir)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
     answer(_answer(priced, report))
