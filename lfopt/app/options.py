@@ -232,8 +232,8 @@ SURROGATE = option(
     default=False,
 )
 SLACK = option(
-    "Bytes that a plan of objective bytes gives up for cycles, as `0.1%` or `0.001` of the fewest. If not "
-    "given: what the chip says, else 0."
+    "With objective bytes: DRAM bytes above the fewest that a faster plan may move, as a share of them "
+    "(`0.1%` or `0.001`). If not given: `byte_slack` of the chip, else 0."
 )
 MAX_BYTES = option("DRAM bytes that the plan may move, such as `4.5MB`, whatever the objective.")
 MaxCyclesOption = Annotated[int, option("Cycles that the plan may take.")]
@@ -336,8 +336,8 @@ TuneOption = Annotated[
 VerifyOption = Annotated[
     bool,
     option(
-        "Read what is kept from end to end before it runs; otherwise samples of its weights are enough. What "
-        "is damaged is made again."
+        "Check every byte of a cached program and its weights before it runs, instead of samples of the "
+        "weights. A damaged program is compiled again."
     ),
 ]
 EmbedOption = Annotated[bool, option("Link the weights in, instead of writing a file that is mapped.")]
