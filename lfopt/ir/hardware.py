@@ -6,6 +6,7 @@ good as those are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from math import prod, sqrt
 from typing import Any, Literal
@@ -335,13 +336,21 @@ class Hardware:
 
     def row_bytes(self, tensor: Tensor) -> int:
         """Bytes of one row of a feature map on chip: channel padding, and all images of a batch, included."""
-        shape = list(tensor.shape)
-        axis, channel = row_axis(tensor.shape), CHANNEL_AXIS_OF_RANK.get(len(shape))
+        return self.row_bytes_of(tensor.shape)
+
+    def row_bytes_of(self, shape: Sequence[Any]) -> Any:
+        """As `row_bytes`, of a part of a map; extents may be arrays of one shape, as the result then is.
+
+        >>> Hardware(1024, element_bytes=2, channel_align=16).row_bytes_of((1, 20, 7, 5))
+        320
+        """
+        extents = list(shape)
+        axis, channel = row_axis(tuple(shape)), CHANNEL_AXIS_OF_RANK.get(len(extents))
         if channel is not None:
-            shape[channel] = round_up(shape[channel], self.channel_align)
+            extents[channel] = round_up(extents[channel], self.channel_align)
         if axis is not None:
-            shape[axis] = 1
-        return prod(shape) * self.element_bytes
+            extents[axis] = 1
+        return prod(extents) * self.element_bytes
 
     def holds_parameters(self, size: int, tables: int) -> bool:
         """Whether the store for parameters holds so many bytes at once, and so many tables."""

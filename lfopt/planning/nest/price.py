@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 
 from lfopt.ir import Box, Span, cut, row_axis, whole
-from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Dataflow
 from lfopt.ops.footprint import footprint
 from lfopt.planning.line_buffers.lbdf import LineBuffers
@@ -65,7 +64,10 @@ class NestPricing:
     def row_bytes(self, m: int, cut: Sequence[tuple[int, Figure]]) -> Figure:
         """Bytes on chip of one row of a map of which only so many indices are there along some axes."""
         if cut:
-            return row_bytes(self.layout, self.flow.maps[m].shape, cut)
+            extents = list[Figure](self.flow.maps[m].shape)
+            for axis, extent in cut:
+                extents[axis] = extent
+            return self.layout.hardware.row_bytes_of(extents)
         if m not in self._row_bytes:
             self._row_bytes[m] = self.layout.hardware.row_bytes(self.flow.maps[m])
         return self._row_bytes[m]
@@ -333,20 +335,6 @@ def _need(nest: GroupNest, own: Mapping[Node, Figure]) -> Ints:
             held = held + own.get(around, 0)
         need = np.maximum(need, held)
     return np.atleast_1d(need)
-
-
-def row_bytes(layout: BufferLayout, shape: tuple[int, ...], cut: Sequence[tuple[int, Figure]]) -> Figure:
-    """Bytes on chip of one row of a map of which only so many indices are there along some axes."""
-    hardware, extents = layout.hardware, list[Figure](shape)
-    for axis, extent in cut:
-        extents[axis] = extent
-    channel, rows = CHANNEL_AXIS_OF_RANK.get(len(shape)), row_axis(shape)
-    if channel is not None:
-        extents[channel] = -(-extents[channel] // hardware.channel_align) * hardware.channel_align
-    size: Figure = hardware.element_bytes
-    for axis, extent in enumerate(extents):
-        size = size if axis == rows else size * extent
-    return size
 
 
 def data_constants(flow: Dataflow, op: int) -> tuple[str, ...]:
