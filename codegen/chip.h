@@ -23,7 +23,21 @@ typedef struct {
     int rows;     /* index of its first row among all rows */
     int memory;   /* in which it lies */
     size_t at;    /* bytes from the start of the maps, of the weights, or of the second level */
+    int fragments, fragment_count; /* of one that is read through operators that only move data */
 } tensor;
+
+/* A box of a tensor whose elements are read from another one in counted loops. */
+typedef struct {
+    box frame;
+    int source;                 /* that other tensor */
+    ptrdiff_t offset;           /* elements from its start to the first of the box */
+    int counters, counter_count; /* of its loops, of every axis the innermost first */
+} fragment;
+
+typedef struct {
+    int axis, count; /* of iterations */
+    ptrdiff_t stride; /* elements */
+} counter;
 
 typedef struct {
     size_t address, slot_bytes; /* as the plan says */
@@ -58,6 +72,8 @@ struct chip {
 };
 
 static const tensor tensors[TENSORS];
+static const fragment fragments[FRAGMENTS];
+static const counter counters[COUNTERS];
 
 static inline void *missing(const context *m, int name)
 {
@@ -204,6 +220,27 @@ static void dram_store(const context *m, char *to, const void *from, size_t byte
     HIDE(to, bytes);
 }
 
+/* Where an element lies that is read through operators that only move data. */
+static char *element_of(const context *m, const tensor *t, const int *at)
+{
+    const fragment *stop = &fragments[t->fragments + t->fragment_count];
+    for (const fragment *p = &fragments[t->fragments]; p < stop; p++) {
+        int left[RANK], inside = 1;
+        for (int k = 0; k < t->rank; k++) {
+            inside &= p->frame.first[k] <= at[k] && at[k] < p->frame.stop[k];
+            left[k] = at[k] - p->frame.first[k];
+        }
+        if (!inside) continue;
+        ptrdiff_t away = p->offset;
+        for (const counter *c = &counters[p->counters]; c < &counters[p->counters + p->counter_count]; c++) {
+            away += left[c->axis] % c->count * c->stride;
+            left[c->axis] /= c->count;
+        }
+        return memory_of(m, &tensors[p->source]) + away * t->size;
+    }
+    return (char *)missing(m, (int)(t - tensors));
+}
+
 /* Move the elements of a box between their memory, where they lie in ONNX's order, and a piece. Gives their
    number. */
 static size_t copied(const context *m, const tensor *t, const box *b, const piece *p, int store)
@@ -214,7 +251,7 @@ static size_t copied(const context *m, const tensor *t, const box *b, const piec
         at[k] = b->first[k];
         if (extent(b, k) <= 0) return 0;
     }
-    if (inner >= 0 && inner != t->axis) run = (size_t)extent(b, inner);
+    if (inner >= 0 && inner != t->axis && !t->fragment_count) run = (size_t)extent(b, inner);
     else inner = t->rank;
     for (;;) {
         size_t away = 0, here = 0;
@@ -222,7 +259,8 @@ static size_t copied(const context *m, const tensor *t, const box *b, const piec
             away = away * (size_t)t->shape[k] + (size_t)at[k];
             here += (size_t)((at[k] - p->frame.first[k]) * p->step[k]);
         }
-        char *outside = memory_of(m, t) + away * (size_t)t->size, *inside = p->start + here * (size_t)t->size;
+        char *outside = t->fragment_count ? element_of(m, t, at) : memory_of(m, t) + away * (size_t)t->size;
+        char *inside = p->start + here * (size_t)t->size;
         if (t->memory == IN_L2)
             memcpy(store ? outside : inside, store ? inside : outside, run * (size_t)t->size);
         else if (store) dram_store(m, outside, inside, run * (size_t)t->size);

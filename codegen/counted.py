@@ -15,6 +15,7 @@ from math import prod
 
 import numpy as np
 
+from codegen.accesses import AccessTables
 from codegen.attention import CountedAttention, kept_step, kept_tensor
 from codegen.blob import Blob
 from codegen.boxes import InFlight, OnBoxes, OnChip
@@ -46,6 +47,7 @@ from lfopt.ir import (
 )
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Call, Dataflow, statistics
+from lfopt.ops.access import AccessPatterns
 from lfopt.ops.attention import form_of, state_shape
 from lfopt.ops.recognise import attentions_of
 from lfopt.ops.stages import calls_of, parameters
@@ -93,6 +95,7 @@ class CountingCode:
             for op, constants in zip(flow.operators, flow.weights, strict=True)
             for w in constants
         }
+        self.accesses, self.pieced = AccessPatterns.through(graph, plan.read_through), AccessTables()
         self.numbers: dict[str, int] = {}  # of tensors in the buffer
         self.tensors: list[str] = []
         self.gathered: set[str] = set()  # constants of which rows are picked in DRAM
@@ -123,10 +126,12 @@ class CountingCode:
             "RANK": RANK, "TENSORS": max(len(self.tensors), 1), "PIECES": max(self.pieces, 1),
             "ROWS": max(self.rows, 1), "SPARE": max(self.spare * self.scale, 1), "MAPS": self.maps_bytes,
             "CHANNEL_ALIGN": hardware.channel_align, "SCALE": self.scale,
+            "FRAGMENTS": max(len(self.pieced.fragments), 1), "COUNTERS": max(len(self.pieced.counters), 1),
             "PARAMETERS": self.store, "FLIGHT": self.flight, "L2": max(self.l2_bytes, 1),
         }  # fmt: skip
         before = "\n".join(f"#define {name} {value}" for name, value in sizes.items()) + "\n"
         tables = Writer()
+        self.pieced.print(tables)
         tables("static const tensor tensors[] = {", *(f"    {row}," for row in self.tensors), "};")
         tables(
             "static const place places[] = {",
@@ -286,16 +291,21 @@ class CountingCode:
             )
             self.rows += 1 if axis is None else shape[axis]
         axis_, channels_, bits, align, rows, memory, at = figures
+        place = len(self.tensors)
+        self.tensors.append("")  # before those that it is read from
+        fragments, count = self.pieced.add(self.accesses.known.get(name, ()), self._number)
         extents = ", ".join(map(str, shape)) or "1"
-        self.tensors.append(
+        self.tensors[place] = (
             f"{{{len(shape)}, {axis_}, {channels_}, {{{extents}}}, {size}, {bits}, {align}, {rows}, "
-            f"{memory}, {at}}}"
+            f"{memory}, {at}, {fragments}, {count}}}"
         )
         return self.numbers[name]
 
     # -- groups ----------------------------------------------------------------------------------------------
 
     def _group(self, group: PlannedGroup) -> None:
+        if group.is_access:  # its readers find what it makes
+            return
         if not group.steps:
             raise Unsupported(f"group {group.id}: it has no steps: {group.unexecutable}")
         self.spare = max([self.spare, *(place.slot_bytes for place in group.places)])
@@ -367,7 +377,7 @@ class CountingCode:
                 self.parameters[operator] = len(self.tensors)
                 # one byte more, so that no kernel's table is held as these bytes
                 place = self.blob.place(np.append(packed, packed[-1:]), "uint8")
-                self.tensors.append(f"{{1, -1, -1, {{{packed.size}}}, 1, 8, 1, 0, 1, {place}}}")
+                self.tensors.append(f"{{1, -1, -1, {{{packed.size}}}, 1, 8, 1, 0, 1, {place}, 0, 0}}")
         return sizes
 
     def _load_parameters(self, node: Transfer) -> None:

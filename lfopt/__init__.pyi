@@ -76,6 +76,9 @@ from lfopt.app.results import (
 from lfopt.app.session import InferenceSession as InferenceSession
 from lfopt.app.verify import Verified as Verified
 from lfopt.ir import (
+    ACCESS as ACCESS,
+)
+from lfopt.ir import (
     FREE as FREE,
 )
 from lfopt.ir import (

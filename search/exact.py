@@ -256,7 +256,7 @@ def _path(states: dict[int, _State], mask: int) -> tuple[int, ...]:
 
 
 def next_groups(model: CostModel, state: int, most: int = NOTHING) -> Iterator[tuple[int, int]]:
-    """(group, DRAM bytes if every tensor moves once) of what may be executed next in the canonical order.
+    """(group, DRAM bytes that it moves at the least) of what may be executed next in the canonical order.
 
     After growing `most` sets of operators it ends with the empty group.
     """
@@ -280,7 +280,8 @@ def next_groups(model: CostModel, state: int, most: int = NOTHING) -> Iterator[t
                 yield 0, 0
                 return
             if joined:
-                yield mask, dram
+                # an operator that only moves data may run for less than every tensor once
+                yield mask, dram if mask & (mask - 1) else 0
             if not model.may_grow(mask, floor):
                 continue
             last = mask.bit_length()

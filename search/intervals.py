@@ -36,7 +36,7 @@ def best_intervals(model: CostModel, over: Callable[[], bool]) -> Partition:
             mask |= 1 << op
             if op > start and not model.may_grow(mask, floor):
                 break
-            if least[start] + dram >= least[op + 1]:
+            if op > start and least[start] + dram >= least[op + 1]:
                 continue
             parts = (
                 (mask,) if connected(flow.neighbours, mask) else tuple(connected_parts(flow.neighbours, mask))

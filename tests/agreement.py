@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -9,8 +10,10 @@ import numpy as np
 from lfopt.ir import (
     Box,
     Cost,
+    DramTensor,
     Graph,
     Plan,
+    PlannedGroup,
     Transfer,
     box_shape,
     dram_bytes,
@@ -119,10 +122,11 @@ def misplaced(graph: Graph, plan: Plan, done: Execution) -> list[str]:
     ]
     if (moved := sum(done.loaded.values()) + sum(done.stored.values())) != done.dram.total:
         problems.append(f"{moved} bytes by tensor, {done.dram.total} by class")
-    if absent := (done.loaded.keys() | done.stored.keys()) - memory.keys():
+    through = {name for op in graph.operators if op.name in plan.read_through for name in op.outputs}
+    if absent := (done.loaded.keys() - through | done.stored.keys()) - memory.keys():
         return [*problems, f"{sorted(absent)} were moved and have no place in DRAM"]
     parameters = {parameters_of(node) for group in plan.groups for node in group.nodes}
-    for name in done.loaded:
+    for name in done.loaded.keys() - through:
         wanted = (
             ("weight",)
             if name in graph.constants
@@ -139,35 +143,7 @@ def misplaced(graph: Graph, plan: Plan, done: Execution) -> list[str]:
     ]
     ran = [group for group, counted in zip(plan.groups, done.groups, strict=True) if not counted.by_formula]
     for group in ran:
-        for step in {step for step in unfold(group.steps) if isinstance(step, Transfer) and not step.gather}:
-            if step.kind == "parameter":
-                if step.bytes != memory[parameters_of(step.tensor)].row_bytes:
-                    problems.append(f"parameters of {step.tensor!r}: {step.bytes} bytes are moved")
-                continue
-            name = root.get(step.tensor, step.tensor)
-            shape, entry = graph.shape(name), memory[name]
-            if name in graph.constants:
-                sizes = [
-                    tuple(
-                        plan.hardware.constant_bytes(int(np.prod(extents)), bias=bias)
-                        for extents in (shape, box_shape(step.box))
-                    )
-                    for bias in (False, True)
-                ]
-                if (entry.rows * entry.row_bytes, step.bytes) not in sizes:
-                    problems.append(
-                        f"{name!r}: {step.box} moves {step.bytes} bytes, all of it are "
-                        f"{entry.rows * entry.row_bytes}"
-                    )
-            elif row_count(shape) != entry.rows or step.row_bytes > entry.row_bytes and name == step.tensor:
-                problems.append(
-                    f"{name!r}: {row_count(shape)} rows of at least {step.row_bytes} bytes, in DRAM "
-                    f"{entry.rows} of {entry.row_bytes}"
-                )
-            elif name == step.tensor and full_rows(step.box, shape) and step.row_bytes != entry.row_bytes:
-                problems.append(
-                    f"{name!r}: rows of {step.row_bytes} bytes are moved, in DRAM they have {entry.row_bytes}"
-                )
+        problems += _misplaced_steps(graph, plan, group, memory, root, through)
     aligned = plan.hardware.dram_row_align == 1
     for name, entry in memory.items():
         size = entry.rows * entry.row_bytes
@@ -190,5 +166,49 @@ def misplaced(graph: Graph, plan: Plan, done: Execution) -> list[str]:
             problems.append(
                 f"{name!r} has {size} bytes and {len(readers)} groups read it, "
                 f"{done.loaded.get(name, 0)} were loaded"
+            )
+    return problems
+
+
+def _misplaced_steps(
+    graph: Graph,
+    plan: Plan,
+    group: PlannedGroup,
+    memory: Mapping[str, DramTensor],
+    root: Mapping[str, str],
+    through: Container[str],
+) -> list[str]:
+    """Where transfers of a group are not those of what the DRAM map says."""
+    problems: list[str] = []
+    for step in {step for step in unfold(group.steps) if isinstance(step, Transfer) and not step.gather}:
+        if step.kind == "parameter":
+            if step.bytes != memory[parameters_of(step.tensor)].row_bytes:
+                problems.append(f"parameters of {step.tensor!r}: {step.bytes} bytes are moved")
+            continue
+        name = root.get(step.tensor, step.tensor)
+        if name in through:
+            continue
+        shape, entry = graph.shape(name), memory[name]
+        if name in graph.constants:
+            sizes = [
+                tuple(
+                    plan.hardware.constant_bytes(int(np.prod(extents)), bias=bias)
+                    for extents in (shape, box_shape(step.box))
+                )
+                for bias in (False, True)
+            ]
+            if (entry.rows * entry.row_bytes, step.bytes) not in sizes:
+                problems.append(
+                    f"{name!r}: {step.box} moves {step.bytes} bytes, all of it are "
+                    f"{entry.rows * entry.row_bytes}"
+                )
+        elif row_count(shape) != entry.rows or step.row_bytes > entry.row_bytes and name == step.tensor:
+            problems.append(
+                f"{name!r}: {row_count(shape)} rows of at least {step.row_bytes} bytes, in DRAM "
+                f"{entry.rows} of {entry.row_bytes}"
+            )
+        elif name == step.tensor and full_rows(step.box, shape) and step.row_bytes != entry.row_bytes:
+            problems.append(
+                f"{name!r}: rows of {step.row_bytes} bytes are moved, in DRAM they have {entry.row_bytes}"
             )
     return problems

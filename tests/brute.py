@@ -113,7 +113,8 @@ def prices(
 ) -> Callable[[int], int | None]:
     """Bytes of a connected convex group in the mode that moves the fewest, or None if it may not run.
 
-    Only tilings are taken from the planner.
+    Only tilings are taken from the planner. In scheme all, an operator that only moves data moves nothing by
+    itself, where others can read it through.
     """
     flow, net, beta = Dataflow.of(graph), RecountNetwork(graph), hardware.buffer_bytes
     resident, bands = Resident(flow, hardware), BandedGroups(flow, hardware)
@@ -130,6 +131,9 @@ def prices(
         names = flow.names(mask)
         counted = count(net, names, hardware)
         once = counted.dram.total
+        accesses = scheme == "all" and traffic is Traffic.TILED
+        if accesses and len(names) == 1 and read_through(net, names[0], hardware):
+            return 0
         if net.specs[names[0]].kind == "opaque":
             return once
         if any(traffic is Traffic.PAPER and weight_bytes(net, [name], hardware)[1] >= beta for name in names):
@@ -159,3 +163,19 @@ def prices(
         return min(bytes_by_mode, default=None)
 
     return price
+
+
+MOVERS = {"Transpose", "Split", "Slice", "Concat", "Gather", "DepthToSpace", "SpaceToDepth"}
+
+
+def read_through(net: RecountNetwork, name: str, hardware: Hardware) -> bool:
+    """Whether a plan may let readers of an operator read where its operands lie."""
+    operator, call = net.operators[name], net.calls[name]
+    if operator.kind not in MOVERS or hardware.dram_row_align != 1 or hardware.l2_bytes:
+        return False
+    if net.stored.intersection(net.makes[name]) or not net.reads[name]:
+        return False
+    data = call.tensors if operator.kind == "Concat" else call.tensors[:1]
+    kinds = {(t.dtype, t.quantization) for t in (*data, *call.result_tensors) if t is not None}
+    gathers = operator.kind != "Gather" or (call.values[1] is not None and not call.constant[0])
+    return len(kinds) == 1 and gathers

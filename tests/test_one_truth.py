@@ -66,7 +66,7 @@ class Tally:
         self.modes.update(group.mode for group in plan.groups)
         self.roomy[roomy] += len(plan.groups)
         self.too_small[roomy] += sum("the buffer is too small" in group.unexecutable for group in plan.groups)
-        assert all(group.steps for group in plan.groups if not group.unexecutable)
+        assert all(group.steps or group.is_access for group in plan.groups if not group.unexecutable)
         assert {group.mode for group in plan.groups if group.unexecutable} <= {"attention", "tiled", "opaque"}
 
     def share_too_small(self, *, roomy: bool) -> float:

@@ -120,6 +120,10 @@ def check(plan: Plan, graph: Graph) -> None:
             "the network is not quantised; the accelerator computes in int8: see `lfopt quantize`"
         )
     for group in plan.groups:
+        if group.is_access:
+            raise Unsupported(
+                f"group {group.id}: found mode {group.mode}; the accelerator loads what is stored as it lies"
+            )
         if not group.steps:
             raise Unsupported(f"group {group.id}: it has no steps: {group.unexecutable}")
 

@@ -19,9 +19,10 @@ def overlapped(plan: Plan, graph: Graph, late: Callable[[], bool] = lambda: Fals
     has no steps, or very many, and once it is `late`.
     """
     hardware = plan.hardware
-    if hardware.assumed or not hardware.overlap or not all(group.steps for group in plan.groups):
+    timed = all(group.steps or group.is_access for group in plan.groups)
+    if hardware.assumed or not hardware.overlap or not timed:
         return plan
-    accelerator = Accelerator(Dataflow.of(graph), hardware)
+    accelerator = Accelerator(Dataflow.of(graph), hardware, plan.read_through)
     if sum(accelerator.command_count(group.steps) for group in plan.groups) > WALKED:
         return plan
     align = lcm(

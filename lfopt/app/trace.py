@@ -167,7 +167,8 @@ def model_trace(
     trace.said["time"] = "ts and dur are microseconds: cycles / clock_hz"
     trace.process(MODEL, f"{report.model}, model", TRACKS)
     flow = Dataflow.of(graph)
-    accelerator, drawing = Accelerator(flow, hardware), _Drawing(trace, MODEL, flow, hardware, most)
+    accelerator = Accelerator(flow, hardware, plan.read_through)
+    drawing = _Drawing(trace, MODEL, flow, hardware, most)
     shown = [
         pair
         for pair in zip(plan.groups, report.groups, strict=True)

@@ -14,7 +14,7 @@ from lfopt.frontend import load
 from lfopt.ir import FalsePlan, Graph, InvalidPlan, Plan
 from lfopt.ir.names import one_line
 from lfopt.planning import GIVEN
-from lfopt.planning.modes import ANYWHERE, MODES, SCHEMES
+from lfopt.planning.modes import MODES, SCHEMES, unnamed_modes
 from search.methods import METHODS
 from search.objectives import OBJECTIVES
 from simulator.recount import Recount, RecountStopped, recount
@@ -130,7 +130,7 @@ def mode_problems(plan: Plan) -> Iterator[str]:
     if row is None:
         yield f"scheme: found {plan.scheme!r}; accepted: {', '.join(SCHEMES)}"
         return
-    known = {*row.modes, *(("chained",) if row.chains else ()), "nest", *ANYWHERE}
+    known = {*row.modes, *unnamed_modes(row)}
     # tables of quantised operators may be shared in flight, in every scheme
     flies = row.flights or any(entry.role == "parameter" for entry in plan.memory)
     for group in plan.groups:

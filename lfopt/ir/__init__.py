@@ -19,6 +19,7 @@ from lfopt.ir.errors import (
 from lfopt.ir.graph import Attribute, Graph, Operator, Origin
 from lfopt.ir.hardware import NEVER, Energy, Hardware, Store, round_up
 from lfopt.ir.plan import (
+    ACCESS,
     SCHEMA,
     UNWRITTEN,
     Copy,
@@ -78,6 +79,7 @@ from lfopt.ir.sizes import UNLIMITED
 from lfopt.ir.tensor import MOST_ROWS, Tensor, row_axis, row_count, too_tall
 
 __all__ = [
+    "ACCESS",
     "FREE",
     "MOST_LINES",
     "MOST_ROWS",

@@ -20,6 +20,8 @@ DIGEST = 64  # hexadecimal digits of a SHA-256
 # how `unexecutable` begins where a group could run, and only its steps are left out
 MAP_CLASSES = ("input", "output", "spill", "l2")  # of transfers
 UNWRITTEN = "its steps were not written"
+# mode of an operator that only moves data, and whose readers take them from where they lie
+ACCESS = "access"
 
 Proof = Literal["optimal", "bound", "none"]
 Scheme = str  # a row of `lfopt.planning.modes.SCHEMES`
@@ -73,7 +75,7 @@ class PlannedGroup:
     mode: Mode  # what the planner calls the way in which the group runs: a label, the steps say how
     dram: DramBytes  # moved, by class
     places: tuple[Place, ...] = ()  # how the buffer is cut up while the group runs
-    # the schedule; empty where the group cannot be executed (see `unexecutable`)
+    # the schedule; empty where the group cannot be executed (see `unexecutable`), or is read through
     steps: tuple[Node, ...] = ()
     # why there are no steps: bytes are then what must move and no more, or what a known schedule would move
     unexecutable: str = ""
@@ -88,6 +90,11 @@ class PlannedGroup:
     def unwritten(self) -> bool:
         """Whether it has no steps only because a limit of time or number came before them."""
         return self.unexecutable.startswith(UNWRITTEN)
+
+    @property
+    def is_access(self) -> bool:
+        """Whether it is an operator that is read through: nothing runs, and nothing is moved."""
+        return self.mode == ACCESS
 
     # -- what the places and steps say -----------------------------------------------------------------------
 
@@ -264,6 +271,11 @@ class Plan:
     max_recompute: float = 1.0
     # operators that recompute, in the order of the model; baselines and bound are without them
     copies: tuple[Copy, ...] = ()
+
+    @property
+    def read_through(self) -> frozenset[str]:
+        """Operators that only move data, whose readers take their results from where they lie, by name."""
+        return frozenset(name for group in self.groups if group.is_access for name in group.nodes)
 
     @property
     def unschedulable(self) -> tuple[PlannedGroup, ...]:

@@ -42,6 +42,7 @@ from lfopt.ir import (
 )
 from lfopt.ir.names import plural
 from lfopt.ops import Call, Dataflow, Tiling, keeps_rows, row_of
+from lfopt.ops.access import AccessPatterns
 from lfopt.ops.arithmetic import SUMS, arithmetic
 from lfopt.ops.compute import Part, accumulate, compute, finish, folding, merge
 from lfopt.ops.footprint import footprints
@@ -182,6 +183,9 @@ class Machine:
             tensor = self.graph.tensors[name]
             self.dram[name] = np.empty(tensor.shape, object if tensor.dtype == "string" else tensor.dtype)
             self.written[name] = np.zeros(tensor.shape, bool)
+        if group.is_access:
+            self._read_through(group)
+            return GroupExecution(group.id, DramBytes(), 0, 0, 0, by_formula=False)
         if not group.steps:
             if not group.unexecutable:
                 raise Violation(f"group {group.id}: there are no steps, and nothing is said of why")
@@ -232,6 +236,21 @@ class Machine:
             for call in calls.values()
             for name, blocks in parameters(call, channels).items()
         }
+
+    def _read_through(self, group: PlannedGroup) -> None:
+        """Let the results of operators that only move data be the elements of what they read.
+
+        Nothing is moved: of these elements, loads of the results count what they take.
+        """
+        try:
+            AccessPatterns.through(self.graph, group.nodes)
+        except InvalidPlan as error:
+            raise Violation(f"group {group.id}: {error}") from None
+        self._run_whole(group)
+        for node in group.nodes:
+            operands = (self.root[name] for name in self.calls[node].inputs if name in self.root)
+            if any(not self.written[name].all() for name in operands):
+                raise Violation(f"group {group.id}: not all that {node!r} is read through to was stored")
 
     def _run_whole(self, group: PlannedGroup) -> None:
         """Operators outside the buffer model, on whole tensors in DRAM."""

@@ -16,17 +16,28 @@ files (BL, columns, tRP, tRCD; OPEN_PAGE).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from lfopt.ir import DramAccess, Hardware, Transfer, box_shape, round_up, row_axis
 from lfopt.ops import Dataflow
+from lfopt.ops.access import Access, runs_in
 from lfopt.ops.dataflow import gathered_pieces
 
+STORED: Mapping[str, Access] = {}  # every tensor lies in memory itself
 
-def access(step: Transfer, flow: Dataflow, operators: dict[str, int], hardware: Hardware) -> DramAccess:
+
+def access(
+    step: Transfer,
+    flow: Dataflow,
+    operators: dict[str, int],
+    hardware: Hardware,
+    accesses: Mapping[str, Access] = STORED,
+) -> DramAccess:
     """DRAM bursts and pages of one transfer; none where a second level serves it.
 
-    `operators`: their numbers, by name.
+    `operators`: their numbers, by name. `accesses`: pieces of tensors that are read through operators that
+    only move data, of memory that lies row after row.
     """
     if step.kind == "l2":
         return DramAccess()
@@ -35,6 +46,9 @@ def access(step: Transfer, flow: Dataflow, operators: dict[str, int], hardware: 
     runs, reach = 1, step.bytes
     if step.gather:
         runs, reach = max(gathered_pieces(flow.calls[operators[step.gather]], step.box), 1), 0
+    elif step.tensor in accesses:
+        runs, reach = runs_in(accesses[step.tensor], step.box)
+        runs, reach = max(runs, 1), reach * hardware.element_bytes
     elif step.tensor in flow.graph.tensors and step.tensor not in flow.graph.constants:
         runs, reach = _runs(step, flow.graph.shape(step.tensor))
     return in_runs(runs, -(-step.bytes // runs), hardware, reach)

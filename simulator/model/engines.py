@@ -61,6 +61,7 @@ from lfopt.ir import (
 )
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Call, Dataflow, Tiling
+from lfopt.ops.access import AccessPatterns
 from lfopt.ops.attention import in_parts
 from lfopt.ops.recognise import Attentions, attentions_of
 from lfopt.ops.stages import TableStage, stage_steps, stages
@@ -131,6 +132,8 @@ class Engines:
 
     flow: Dataflow
     hardware: Hardware
+    read_through: frozenset[str] = frozenset()  # operators that only move data, and are not executed
+    accesses: AccessPatterns = field(init=False)
     _as_port: bool = True  # whether DRAM takes no longer than the port, whatever is moved
     _index: dict[str, int] = field(default_factory=dict[str, int])
     _works: dict[object, ComputeWork] = field(default_factory=dict[object, ComputeWork])
@@ -143,6 +146,7 @@ class Engines:
 
     def __post_init__(self) -> None:
         self._index = {operator.name: i for i, operator in enumerate(self.flow.operators)}
+        self.accesses = AccessPatterns.through(self.flow.graph, self.read_through, by_rows=True)
         self._attentions = attentions_of(self.flow)
         self._as_port = self.hardware.plain_dram and self.hardware.dram_bytes_per_second is None
 
@@ -165,7 +169,7 @@ class Engines:
 
     def access(self, step: Transfer) -> DramAccess:
         """Bursts and pages of DRAM that a transfer takes."""
-        return access(step, self.flow, self._index, self.hardware)
+        return access(step, self.flow, self._index, self.hardware, self.accesses.known)
 
     def dram_cycles(self, step: Transfer) -> int:
         """Cycles that a transfer holds DRAM."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from lfopt.ir import Box, Compute, Hardware, Node, Place, Span, Transfer, box_shape, in_line, row_axis
 from lfopt.ops import Call, Dataflow, RowReads, keeps_rows
+from lfopt.ops.access import AccessPatterns
 from lfopt.ops.footprint import folds_rows, footprints
 from simulator.model.parameters import ParameterResidency
 
@@ -121,8 +122,10 @@ class Queues:
     waits for what comes later in the program: so nothing that gets faster makes a schedule slower.
     """
 
-    def __init__(self, flow: Dataflow, index: dict[str, int], hardware: Hardware) -> None:
-        self.flow, self.index, self.hardware = flow, index, hardware
+    def __init__(
+        self, flow: Dataflow, index: dict[str, int], hardware: Hardware, accesses: AccessPatterns
+    ) -> None:
+        self.flow, self.index, self.hardware, self.accesses = flow, index, hardware, accesses
         self.users: list[Users] = []
         self.traces: list[RegionHistory] = []  # of the groups before
         self.homes: dict[str, tuple[int, int]] = {}  # per map: (place, number of its row 0)
@@ -143,7 +146,7 @@ class Queues:
 
     def ahead(self) -> Queues:
         """A copy of the queues as they are now, to time a group that begins now."""
-        fork = Queues(self.flow, self.index, self.hardware)
+        fork = Queues(self.flow, self.index, self.hardware, self.accesses)
         fork._spans = self._spans
         fork.users, fork.traces, fork.parameters, fork.sent = (
             self.users,
@@ -260,9 +263,7 @@ class Queues:
         if load.kind == "parameter":
             return self.parameters.load(load)
         users, spans = self.users[load.place], self._numbers(load)
-        wait = max(
-            _last(users.used, spans), _last(users.stored, spans), self.sent.get(self._in_dram(load), 0)
-        )
+        wait = max(_last(users.used, spans), _last(users.stored, spans), self._sent(load))
         for k in users.others:
             wait = max(wait, self.users[k].latest[0], self.users[k].latest[2])
         if users.rows:
@@ -276,6 +277,12 @@ class Queues:
                 load.slot % users.slots,
             )
         return wait
+
+    def _sent(self, load: Transfer) -> int:
+        """When the last store to what is loaded is done."""
+        if load.tensor in self.accesses.known:
+            return max(self.sent.get(name, 0) for name in self.accesses.sources(load.tensor))
+        return self.sent.get(self._in_dram(load), 0)
 
     def _in_dram(self, transfer: Transfer) -> str:
         """Name in DRAM of the map that is loaded or stored."""

@@ -68,16 +68,17 @@ def simulate(plan: Plan, graph: Graph) -> Report:
     flow = Dataflow.of(graph)
     check_steps(plan, flow)
     network = _Network(flow, plan)
-    accelerator = Accelerator(flow, plan.hardware)
+    accelerator = Accelerator(flow, plan.hardware, plan.read_through)
     groups: list[GroupReport] = []
     disagreements: list[str] = []
     walked = walked_each([accelerator.command_count(group.steps) for group in plan.groups])
     for group in plan.groups:
-        tally = (
-            _by_steps(group, network, accelerator, walked)
-            if group.steps
-            else _by_formula(group, network, accelerator)
-        )
+        if group.is_access:
+            tally = _Tally(plan.hardware, DramBytes())
+        elif group.steps:
+            tally = _by_steps(group, network, accelerator, walked)
+        else:
+            tally = _by_formula(group, network, accelerator)
         disagreements += _differences(group, tally)
         groups.append(tally.report(group, network))
     counted = [group for group in groups if MODES[group.mode].counted]

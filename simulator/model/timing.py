@@ -85,7 +85,7 @@ class Accelerator(Engines):
 
     def commands(self, groups: Iterable[GroupSchedule]) -> Iterator[list[Ran]]:
         """Per group, its commands in program order with start and end; groups overlap as in `in_a_row`."""
-        queues = Queues(self.flow, self._index, self.hardware)
+        queues = Queues(self.flow, self._index, self.hardware, self.accesses)
         for nodes, places in groups:
             queues.begin(nodes, places)
             ran: list[Ran] = []
@@ -110,7 +110,8 @@ class Accelerator(Engines):
         followed whose first AHEAD computations are done soonest, each after the schedule of the group before
         that is best for it.
         """
-        followed: list[tuple[Queues, list[int]]] = [(Queues(self.flow, self._index, self.hardware), [])]
+        first = Queues(self.flow, self._index, self.hardware, self.accesses)
+        followed: list[tuple[Queues, list[int]]] = [(first, [])]
         for choice in choices:
             if late():
                 return None
@@ -129,7 +130,7 @@ class Accelerator(Engines):
         return choices_made, queues.line.end
 
     def _queues(self, groups: Iterable[GroupSchedule]) -> Queues:
-        queues = Queues(self.flow, self._index, self.hardware)
+        queues = Queues(self.flow, self._index, self.hardware, self.accesses)
         for nodes, places in groups:
             self._walk(queues, nodes, places)
         return queues

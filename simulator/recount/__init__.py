@@ -21,6 +21,8 @@ What is recounted exactly, and what is only bounded:
 * of groups with steps, only bounded: that no place (but in lbdf groups) has more slots than it needs; that no
   other tiling or number of bands moves fewer bytes; band rows of mode brr where the steps allow several;
   parts of rows that operators read whose axes `needs` does not know.
+* operators that are read through: that each is one that only moves data, makes no output of the network, and
+  moves nothing; what its readers load is counted there.
 * groups without steps: opaque and excluded operators exactly; tiled groups of traffic `once` and `paper`
   exactly but for the buffer, which is bounded. Bytes of others are bounded from below by every tensor once,
   and reported as not recounted. Groups of more steps than can be walked are refused by name.

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from copy import copy
 
 from lfopt.ir import DramTensor, Plan, PlannedGroup, Transfer, leaves, parameters_of
+from simulator.recount.accesses import last_use
 from simulator.recount.groups import may_share, moved_once, parameter_bytes
 from simulator.recount.levels import inner_maps
 from simulator.recount.network import RecountNetwork
@@ -54,6 +55,8 @@ class _Memory:
         parameters = self._parameters(known, claimed)
         wanted |= dict.fromkeys(parameters, "parameter")
         for group, members in known:
+            if group.is_access:
+                continue
             wanted |= {
                 name: "output" if name in net.stored else "map"
                 for name in moved_once(net, members, self.hardware).outputs
@@ -130,21 +133,15 @@ class _Memory:
         All else stays throughout.
         """
         net, owner = self.net, {op: k for k, (_, members) in enumerate(known) for op in members}
+        through, end = self.plan.read_through, len(known)
         lives: dict[str, tuple[int, int]] = {}
         for name, maker in net.maker.items():
             if maker in owner and name not in net.stored:
-                lives[name] = (
-                    owner[maker],
-                    max(
-                        (owner.get(reader, len(known)) for reader in net.readers[name]), default=owner[maker]
-                    ),
-                )
+                born = owner[maker]
+                lives[name] = born, max(born, last_use(net, owner, through, name, end))
         for name in net.graph.inputs:
             if name not in net.stored:
-                lives[name] = (
-                    -1,
-                    max((owner.get(reader, len(known)) for reader in net.readers[name]), default=-1),
-                )
+                lives[name] = -1, last_use(net, owner, through, name, end)
         return lives
 
     def _entry(self, entry: DramTensor, role: str, parameters: int) -> DramTensor:

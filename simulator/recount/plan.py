@@ -22,6 +22,7 @@ from lfopt.ir import (
 from lfopt.ops.call import Call
 from lfopt.ops.recognise import attentions_in
 from lfopt.ops.table import OPAQUE
+from simulator.recount.accesses import access_problems, pattern_problems
 from simulator.recount.attention import unmasked, with_attentions
 from simulator.recount.bounds import bound_problems, compulsory_bytes, without_recompute_bytes
 from simulator.recount.copies import not_copies, without_copies
@@ -48,7 +49,7 @@ from simulator.recount.schedule import GroupSteps
 from simulator.recount.sums import sum_problems
 from simulator.recount.traffic import executed_macs, traffic_problems
 
-# schemes in whose space operators may follow in flight, which the compulsory bytes know of
+# schemes in whose space operators follow in flight, which the compulsory bytes know of, or are read through
 IN_FLIGHT = {"all"}
 
 
@@ -140,6 +141,7 @@ class _Recounting:
             self._structure(group, members)
             self._group(group, members)
         self._order(known)
+        self.discrepancies += pattern_problems(self.net, self.claimed)
         without = multiplications(self.original)
         # in other schemes bands may overlap, and nothing limits that
         limited = self.plan.scheme in IN_FLIGHT
@@ -222,6 +224,11 @@ class _Recounting:
             self._say(
                 group, f"{len(group.places):,} places, for {len(tensors)} tensors; a recount looks at {most}"
             )
+            return
+        if group.is_access:
+            offered = self.plan.scheme in IN_FLIGHT
+            for what in access_problems(self.net, self.claimed, group, members, offered=offered):
+                self._say(group, what)
             return
         if bool(group.steps) == bool(group.unexecutable):
             self._say(group, "it must have steps, or a reason why it has none, and not both")

@@ -116,7 +116,12 @@ def test_a_path_is_cut_where_that_is_cheapest_and_maps_are_counted_once() -> Non
 
     def proven(*stretches: Stretches) -> list[int]:
         nets = [
-            CutCosts(size // 2, size - size // 2, served(flow, stretches, [flow.everything] * 4, m))
+            CutCosts(
+                size // 2,
+                size - size // 2,
+                flow.readers[m],
+                served(flow, stretches, [flow.everything] * 4, flow.readers[m]),
+            )
             for m, size in enumerate([0, 5, 3, 4, 0])
         ]
         return unavoidable(flow, stretches, nets)
@@ -158,9 +163,9 @@ def test_a_map_is_loaded_by_each_of_its_readers_that_cannot_share_a_group() -> N
                 flow,
                 stretches,
                 [
-                    CutCosts(10, 7, served(flow, stretches, compatible, m))
+                    CutCosts(10, 7, flow.readers[m], served(flow, stretches, compatible, flow.readers[m]))
                     if m == x
-                    else CutCosts(0, 0, served(flow, stretches, compatible, m))
+                    else CutCosts(0, 0, flow.readers[m], served(flow, stretches, compatible, flow.readers[m]))
                     for m in range(len(flow.maps))
                 ],
             )

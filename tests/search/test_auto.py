@@ -45,7 +45,10 @@ def optimum(costs: GroupCosts) -> Result:
             "opaque",
             "excluded",
         )
-        assert cost.mode in ("tiled", "opaque", "excluded") or cost.buffer_bytes < costs.hardware.buffer_bytes
+        assert (
+            cost.mode in ("tiled", "access", "opaque", "excluded")
+            or cost.buffer_bytes < costs.hardware.buffer_bytes
+        )
     return best
 
 
@@ -133,7 +136,8 @@ def compare_bounds(
                 )
                 floor, dram = costs.grow(part, floor, dram, op)
                 part |= 1 << op
-            assert dram <= wanted, what
+            through = isinstance(cost, Cost) and cost.mode == "access"
+            assert dram <= wanted or (through and mask & (mask - 1) == 0), what
             before = reduce(or_, (flow.ancestors[op] for op in bits(mask))) & ~mask
             outside = (
                 (m, (flow.readers[m] & ~mask).bit_count()) for i in bits(mask) for m in flow.results[i]

@@ -596,7 +596,7 @@ def test_every_operand_is_found_where_the_schedule_put_it() -> None:
     for flow, hardware, (places, nodes) in schedules(range(60)):
         names = {operator.name: i for i, operator in enumerate(flow.operators)}
         accelerator = Accelerator(flow, hardware)
-        queues = Queues(flow, names, hardware)
+        queues = Queues(flow, names, hardware, accelerator.accesses)
         queues.begin(nodes, places)
         for step in unfold(nodes):
             if isinstance(step, Compute):

@@ -87,9 +87,11 @@ def _print(verified: Verified) -> None:
         )
         return
     without, unknown = counted.by_formula, counted.not_recounted
-    out.print(
-        f"{_groups(len(claimed.groups) - without[0] - unknown[0])} recounted from {counted.steps:,} steps"
-    )
+    through = sum(group.is_access for group in claimed.groups)
+    walked = len(claimed.groups) - without[0] - unknown[0] - through
+    out.print(f"{_groups(walked)} recounted from {counted.steps:,} steps")
+    if through:
+        out.print(f"{_groups(through)} read through: an operator that only moves data, of which nothing runs")
     if without[0]:
         out.print(
             f"{_groups(without[0])} without steps: {without[1]:,} B recounted by formula, every tensor once"

@@ -402,6 +402,8 @@ def _print(outcome: JobOutcome, plan: Plan) -> None:
             out.print(f"[dim]{ran.name}: {splits}[/]")
     if plan.traffic == "tiled":
         out.print("[dim]* every tensor once, whatever fits: outside the space of this plan[/]")
+    if count := len(plan.read_through):
+        out.print(f"[dim]{count} operators that only move data are read through: mode access[/]")
     if plan.totals.excluded_bytes:
         count = sum(not MODES[group.mode].counted for group in plan.groups)
         out.print(

@@ -37,12 +37,14 @@ def operator_bytes(flow: Dataflow, masks: Sequence[int], reports: Sequence[Group
 def operator_cycles(flow: Dataflow, groups: Sequence[PlannedGroup], hardware: Hardware) -> list[int]:
     """Cycles that the compute engine works on each operator, by the model.
 
-    In groups without steps, those on whole tensors.
+    In groups without steps, those on whole tensors; none on what is read through.
     """
     accelerator = Accelerator(flow, hardware)
     index = {operator.name: i for i, operator in enumerate(flow.operators)}
     cycles_of = [0] * len(flow)
     for group in groups:
+        if group.is_access:
+            continue
         for times, step in (
             counted_leaves(group.steps)
             if group.steps

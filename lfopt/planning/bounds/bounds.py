@@ -14,6 +14,7 @@ from lfopt.ops.phases import beyond_compulsory
 from lfopt.ops.recognise import attentions_of
 from lfopt.planning.bounds.multicut import CutCosts, served, unavoidable
 from lfopt.planning.bounds.phases import uses
+from lfopt.planning.bounds.reading import LeastReads
 from lfopt.planning.bounds.stretches import stretches
 from lfopt.planning.groups.compatibility import convex
 from lfopt.planning.groups.groups import Groups
@@ -26,7 +27,8 @@ class Bounds:
     """Bounds for one scheme on one buffer.
 
     `whole`: the modes of the scheme; `anywhere`: those that run on any buffer; `counted`: the operators that
-    are not excluded; `flights`: whether the scheme has operators in flight.
+    are not excluded; `flights`: whether the scheme has operators in flight; `through`: the operators that may
+    be read through, in mode `access`.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Bounds:
         *,
         epilogue: bool,
         flights: bool,
+        through: int = 0,
         late: Callable[[], bool] = never,
     ) -> None:
         """`late`: whether the time for what takes long is over; what is not looked at then proves nothing."""
@@ -50,7 +53,8 @@ class Bounds:
             counted,
             epilogue,
         )
-        self.flights, self.late = flights, late
+        self.flights, self.through, self.late = flights, through, late
+        self.reading = LeastReads.of(groups.dataflow, groups.map_bytes, through)
         self._rereads: dict[int, int] = {}
 
     @cached_property
@@ -84,7 +88,7 @@ class Bounds:
         """`once_bytes` with the flights at hand."""
         groups, flow, counted = self.groups, self.groups.dataflow, self.counted
         moved = [
-            size
+            self.reading.together[m] if flow.producer[m] < 0 else size
             for m, size in enumerate(groups.map_bytes)
             if flow.producer[m] < 0
             and flow.readers[m] & counted
@@ -144,9 +148,10 @@ class Bounds:
     def recomputing_bytes(self) -> int:
         """As `least_bytes`, whatever operators are copied.
 
-        A map whose readers cannot share a group with its producer may then be computed again.
+        A map whose readers cannot share a group with its producer may then be computed again. What no
+        schedule avoids may be more: of several parts of an input, `once_bytes` counts the smallest.
         """
-        return self.once_bytes + sum(self._retiled)
+        return max(self.once_bytes + sum(self._retiled), self.compulsory_bytes)
 
     def rest_bytes(self, executed: int, before: int, group: int) -> int:
         """Lower bound on the DRAM bytes of the operators outside a downset that `group` has joined.
@@ -154,7 +159,7 @@ class Bounds:
         `before` is that figure without the group. Counted are their weights and parameters, the graph outputs
         that they make, each map that they need but do not make, once, and what `least_bytes` adds.
         """
-        groups, flow = self.groups, self.groups.dataflow
+        groups, flow, load_bytes = self.groups, self.groups.dataflow, self.reading.together
         counted = self.counted & ~executed
         rest = counted & ~group
         seen: set[int] = set()
@@ -167,12 +172,12 @@ class Bounds:
                 if m not in seen and (flow.producer[m] < 0 or not group >> flow.producer[m] & 1):
                     seen.add(m)
                     if flow.readers[m] & counted and not flow.readers[m] & rest:
-                        before -= groups.map_bytes[m]
+                        before -= load_bytes[m]
             for m in flow.results[i]:
                 if flow.is_output[m] and counted >> i & 1:
                     before -= groups.map_bytes[m]
                 if flow.readers[m] & rest:
-                    before += groups.map_bytes[m]
+                    before += load_bytes[m]
         if group & groups.with_shared:
             gone = {pair for i in bits(group & groups.with_shared & counted) for pair in groups.shared[i]}
             kept = {pair for i in bits(rest & groups.with_shared) for pair in groups.shared[i]}
@@ -196,16 +201,18 @@ class Bounds:
 
         See `lfopt.planning.bounds.stretches`, `lfopt.planning.bounds.multicut`.
         """
-        flow, counted = self.groups.dataflow, self.counted
+        flow, counted, reading = self.groups.dataflow, self.counted, self.reading
         extra = stretches(flow, self._extra_bytes, self.late)
         costs: list[CutCosts] = []
-        for m, size in enumerate(self.groups.map_bytes):
+        for m, size in enumerate(reading.each):
             written = (
                 flow.producer[m] >= 0 and bool(counted >> flow.producer[m] & 1) and not flow.is_output[m]
             )
             loaded = not flow.readers[m] & ~counted
-            costs.append(CutCosts(size * written, size * loaded, served(flow, extra, self.compatible, m)))
-        return unavoidable(flow, extra, costs, self.late)
+            readers = reading.readers[m]
+            shared = served(flow, extra, self.compatible, readers)
+            costs.append(CutCosts(size * written, size * loaded, readers, shared))
+        return unavoidable(flow, extra, costs, self.late, self.through)
 
     def _extra_bytes(self, first: int, last: int, between: int) -> int:
         """E of a stretch: bytes beyond once of any group with two operators and all between, or NEVER."""

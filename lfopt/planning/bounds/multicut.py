@@ -50,15 +50,16 @@ class CutCosts(NamedTuple):
 
     write: int  # bytes, once
     load: int  # bytes, for every group beside that of its producer
+    readers: int  # mask of operators that read it in the end (`lfopt.planning.bounds.reading`)
     # masks of readers that one load may serve; of those in one group, all are in that of the first of them
     served: tuple[int, ...]
 
 
 def served(
-    flow: Dataflow, stretches: Sequence[Stretches], compatible: Sequence[int], m: int
+    flow: Dataflow, stretches: Sequence[Stretches], compatible: Sequence[int], readers_of: int
 ) -> tuple[int, ...]:
-    """Masks of the readers of a map that one load may serve; none contains another."""
-    readers, masks = [*bits(flow.readers[m])], list[int]()
+    """Masks of these readers of a map that one load may serve; none contains another."""
+    readers, masks = [*bits(readers_of)], list[int]()
     for k, first in enumerate(readers):
         together = (
             r
@@ -83,29 +84,37 @@ def unavoidable(
     stretches: Sequence[Stretches],
     maps: Sequence[CutCosts],
     late: Callable[[], bool] = never,
+    through: int = 0,
 ) -> list[int]:
     """Per operator: bytes beyond the compulsory ones that the stretches which begin with it prove.
 
     Their sum is the least that any plan moves beyond those. `maps`: what each costs. Once it is `late`, no
-    further program is solved, which proves less.
+    further program is solved, which proves less. `through`: operators that may be read through, with which no
+    stretch begins or ends.
     """
-    return _Program(flow, stretches, maps).proven(late)
+    return _Program(flow, stretches, maps, through).proven(late)
 
 
 class _Program:
     """The program, with the paths known so far."""
 
-    def __init__(self, flow: Dataflow, stretches: Sequence[Stretches], maps: Sequence[CutCosts]) -> None:
+    def __init__(
+        self, flow: Dataflow, stretches: Sequence[Stretches], maps: Sequence[CutCosts], through: int
+    ) -> None:
         self.flow, self.stretches, self.maps = flow, stretches, maps
         self.links = [
-            [(r, self._step(m, r)) for m in results for r in bits(flow.readers[m])]
-            for results in flow.results
+            [(r, self._step(m, r)) for m in results for r in bits(maps[m].readers)]
+            if not through >> i & 1
+            else []
+            for i, results in enumerate(flow.results)
         ]
         self.within = [self._within(i) for i in range(len(flow))]
         self.cuts: dict[MapLoad, float] = {}  # w
         self.more = [0.0] * len(flow)  # x
         self.paths = [
-            _Path(i, 1 << i, begun.extra[i], ()) for i, begun in enumerate(stretches) if i in begun.extra
+            _Path(i, 1 << i, begun.extra[i], ())
+            for i, begun in enumerate(stretches)
+            if i in begun.extra and not through >> i & 1
         ]
         for i, begun in enumerate(stretches):
             self.paths += [_Path(i, 0, NEVER, step) for r, step in self.links[i] if begun.never >> r & 1]

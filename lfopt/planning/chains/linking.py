@@ -23,7 +23,7 @@ from itertools import accumulate, groupby, takewhile
 from typing import NamedTuple
 
 from lfopt.fusion import connected
-from lfopt.ir import DramBytes, Store
+from lfopt.ir import ACCESS, DramBytes, Store
 from lfopt.ops import bits
 from lfopt.planning.chains.joining import Joining
 from lfopt.planning.chains.stages import ChainStage, StageBuilder
@@ -271,6 +271,9 @@ class _Linking:
             return NEVER
         if not edge.enter and not edge.leave:
             return price.dram_bytes
+        if price.mode == ACCESS:  # in a chain it is executed
+            once = self.sizes.once(mask)
+            return self._at_least(once.total, once, edge, mask)
         if price.mode not in SCHEMES[self.costs.scheme].modes or not self.sizes.parameters_at_once(mask):
             return NEVER
         return self._at_least(price.dram_bytes, self.costs.terms(mask).dram, edge, mask)

@@ -14,6 +14,7 @@ from lfopt.ops import Dataflow, bits
 from lfopt.ops.alike import Numbers, operator_key
 from lfopt.ops.attention import window_of
 from lfopt.planning.costs.group_costs import GroupCosts
+from lfopt.planning.modes.mode import is_single
 from lfopt.planning.steps.renamed import Renaming
 
 
@@ -124,8 +125,9 @@ class Alike(Adapted[object]):
         return self._known[group]
 
     def key(self, group: int) -> Hashable:
-        """Equal for groups of the same structure."""
-        return self._space, self._structures.key(group)
+        """Equal for groups of the same structure; of single operators, if as many are read through."""
+        through = is_single(group) and bool(group & self.costs.bounds.through)
+        return self._space, through, self._structures.key(group)
 
 
 def _operator(flow: Dataflow, op: int) -> Hashable:

@@ -44,9 +44,11 @@ from lfopt.planning.modes import (
     Linked,
     ModeOption,
     Nested,
+    ReadThrough,
     SearchSpace,
     Traffic,
     TrafficTerms,
+    unnamed_modes,
 )
 from lfopt.planning.modes.alone import Excluded
 from lfopt.planning.modes.mode import is_single
@@ -96,12 +98,11 @@ class GroupCosts:
         self.max_recompute = max_recompute if SCHEMES[scheme].copies else 1.0
         self.groups = Groups(dataflow, hardware) if known is None else known.groups
         self._known: dict[str, ExecutionMode] = {} if known is None else known._known  # noqa: SLF001  (of the same class)
-        chains = ("chained",) if SCHEMES[scheme].chains else ()
-        anywhere = (name for name in ANYWHERE if not MODES[name].flown or ATTENTION in dataflow.specs)
-        self.modes = {name: self._mode(name) for name in (*names, *chains, "nest", *anywhere)}
+        every = (*names, *unnamed_modes(SCHEMES[scheme], attends=ATTENTION in dataflow.specs))
+        self.modes = {name: self._mode(name) for name in every}
         self.constraints, self.rules = constraints, Rules.of(dataflow, constraints)
-        fixed = {*chains, "nest"}
-        selectable = [name for name, mode in self.modes.items() if not mode.alone and name not in fixed]
+        fixed = {name for name, mode in self.modes.items() if mode.alone or name in ("chained", "nest")}
+        selectable = [name for name in self.modes if name not in fixed]
         for operator, mode in constraints.mode.items():
             if mode not in selectable:
                 raise InvalidConfig(
@@ -320,11 +321,9 @@ class GroupCosts:
         `least`: the same for groups of the network with these copies, one at a time. Where maps may stay
         between groups, that proves nothing of plans, and the bound with recomputation is taken if it is less.
         """
-        return (
-            min(least, self.unfused(copies).bounds.recomputing_bytes)
-            if SCHEMES[self.scheme].chains
-            else least
-        )
+        if not SCHEMES[self.scheme].chains:
+            return least
+        return min(least, self.unfused(copies).bounds.recomputing_bytes)
 
     def _price(self, mask: int) -> Cost | None:
         groups, beta = self.groups, self.hardware.buffer_bytes
@@ -400,10 +399,7 @@ class GroupCosts:
         return not mask & self.dataflow.too_tall
 
     def least_weights(self, mask: int) -> tuple[str, int] | None:
-        """(mode, bytes of weights) of the mode whose weights exceed the weight buffer least.
-
-        None where the weight buffer is not what the group lacks.
-        """
+        """(mode, bytes of weights) of the mode whose weights exceed the weight buffer least; or None."""
         room = self.hardware.weight_buffer_bytes
         takes = [(self.modes[name].weights(mask), name) for name in SCHEMES[self.scheme].modes if room]
         needed, name = min((take for take in takes if room <= take[0] < NEVER), default=(NEVER, ""))
@@ -414,9 +410,8 @@ class GroupCosts:
         modes = SCHEMES[self.scheme].modes
         if not self.passes_rows(mask):
             return modes[0], NEVER
-        needs = [(self.modes[name].need(mask), name) for name in modes]
-        needed, name = min(needs, key=lambda item: item[0])
-        return name, needed
+        name = min(modes, key=lambda name: self.modes[name].need(mask))
+        return name, self.modes[name].need(mask)
 
     def legal_anywhere(self, mask: int) -> bool:
         """Whether the group may run however little of it fits: a single operator, or an epilogue group."""
@@ -469,7 +464,7 @@ class GroupCosts:
     @cached_property
     def bounds(self) -> Bounds:
         """Bounds on whole schemes."""
-        counted = self.dataflow.everything & ~self.excluded
+        counted, access = self.dataflow.everything & ~self.excluded, self.modes.get("access")
         return Bounds(
             self.groups,
             self._whole,
@@ -478,13 +473,17 @@ class GroupCosts:
             counted,
             epilogue=self.epilogue,
             flights=self.flies,
+            through=access.operators if isinstance(access, ReadThrough) else 0,
             late=self.late,
         )
 
     @property
     def least_bytes(self) -> int:
-        """Lower bound on the DRAM bytes of any scheme. See `Bounds`."""
-        return self.bounds.least_bytes
+        """Lower bound on the DRAM bytes of any scheme. See `Bounds`.
+
+        What no schedule avoids may be more: of several parts of an input, `Bounds` counts the smallest.
+        """
+        return max(self.bounds.least_bytes, self.bounds.compulsory_bytes)
 
     @property
     def compatible(self) -> tuple[int, ...]:
@@ -497,4 +496,5 @@ class GroupCosts:
 
     def rest_bytes(self, executed: int, before: int, group: int) -> int:
         """See `Bounds`."""
-        return self.bounds.rest_bytes(executed, before, group)
+        known = before if executed else self.bounds.least_bytes
+        return self.bounds.rest_bytes(executed, known, group)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lfopt.planning.modes.alone import Excluded, Opaque
+from lfopt.planning.modes.alone import Excluded, Opaque, ReadThrough
 from lfopt.planning.modes.attention import Attentive
 from lfopt.planning.modes.bands import InBands
 from lfopt.planning.modes.chained import Chained, Linked
@@ -41,6 +41,7 @@ MODES: dict[str, type[ExecutionMode]] = {  # of modes that move equally many byt
     "nest": Nested,
     "attention": Attentive,
     "tiled": Tiled,
+    "access": ReadThrough,
     "opaque": Opaque,
     "excluded": Excluded,
 }
@@ -59,6 +60,8 @@ class SchemeRow(NamedTuple):
     chains: bool = False
     # whether operators may be recomputed: those before a reduction, columns between strips
     copies: bool = False
+    # whether operators that only move data may be read through, in mode access
+    accesses: bool = False
 
 
 SCHEMES: dict[str, SchemeRow] = {
@@ -72,14 +75,26 @@ SCHEMES: dict[str, SchemeRow] = {
         ("lbdf", "resident", "brr", "strips", "sliced", "gated"),
         "lbdf",
         "as auto, with strips of columns, slices of channels, gates in two phases, maps kept between groups, "
-        "elementwise operators in flight, means that run, and what is computed again where that spares bytes",
+        "elementwise operators in flight, means that run, what is computed again where that spares bytes, "
+        "and operators that only move data read through",
         flights=True,
         chains=True,
         copies=True,
+        accesses=True,
     ),
 }
 
-ANYWHERE = tuple(name for name, mode in MODES.items() if not mode.whole)  # modes that are in every scheme
+# modes that are in every scheme
+ANYWHERE = tuple(name for name, mode in MODES.items() if not mode.whole and mode is not ReadThrough)
+
+
+def unnamed_modes(row: SchemeRow, *, attends: bool = True) -> tuple[str, ...]:
+    """Modes of a scheme besides those that it is a set of. `attends`: whether the network has attention."""
+    chained = ("chained",) if row.chains else ()
+    access = ("access",) if row.accesses else ()
+    anywhere = (name for name in ANYWHERE if attends or not MODES[name].flown)
+    return (*chained, *access, "nest", *anywhere)
+
 
 __all__ = [
     "ANYWHERE",
@@ -93,9 +108,11 @@ __all__ = [
     "ModeOption",
     "Nested",
     "PlacesAndSteps",
+    "ReadThrough",
     "Scheduled",
     "SchemeRow",
     "SearchSpace",
     "Traffic",
     "TrafficTerms",
+    "unnamed_modes",
 ]

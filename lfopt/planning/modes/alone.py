@@ -1,17 +1,20 @@
-"""Modes of operators that run alone and have no steps: `opaque` and `excluded`.
+"""Modes of operators that run alone and have no steps: `access`, `opaque` and `excluded`.
 
-lfopt does not know an opaque operator; traffic `paper` leaves an excluded one out.
+One in mode `access` only moves data: its readers take its result from the maps behind it. lfopt does not know
+an opaque operator; traffic `paper` leaves an excluded one out.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
 
-from lfopt.ir import Cost
+from lfopt.ir import ACCESS, Cost, DramBytes
 from lfopt.ops import OPAQUE
+from lfopt.planning.groups.accesses import readable, unpadded
 from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes.mode import (
     ExecutionMode,
+    PlacesAndSteps,
     Scheduled,
     SearchSpace,
     Traffic,
@@ -19,6 +22,46 @@ from lfopt.planning.modes.mode import (
     is_single,
     tallest,
 )
+from lfopt.planning.steps.limit import Limit
+
+
+class ReadThrough(ExecutionMode):
+    """Single operators that only move data, between maps that lie in DRAM."""
+
+    summary = "an operator that only moves data, read through where its operands lie: no steps, no bytes"
+    whole, alone, steady = False, True, True
+    in_paper = False
+
+    def __init__(self, groups: Groups, space: SearchSpace) -> None:
+        """`space.traffic`: nothing is read through where every tensor counts once."""
+        self.groups, self.space = groups, space
+
+    @cached_property
+    def operators(self) -> int:
+        """Mask of the operators that may be read through."""
+        if self.space.traffic is not Traffic.TILED or not unpadded(self.groups.hardware):
+            return 0
+        return readable(self.groups.dataflow)
+
+    def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
+        """0 bytes, on any buffer; None for operators that cannot be read through."""
+        return Cost(0, 0, ACCESS) if is_single(mask) and mask & self.operators else None
+
+    def terms(self, mask: int, beta: int) -> TrafficTerms:
+        """Nothing is moved."""
+        return TrafficTerms(DramBytes())
+
+    def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
+        """No places and no steps."""
+
+        def make(limit: Limit) -> PlacesAndSteps:
+            return (), ()
+
+        return Scheduled(0, make)
+
+    def may_fit(self, mask: int, bound: None, beta: int) -> bool:
+        """False: it is always alone."""
+        return False
 
 
 class Opaque(ExecutionMode):

@@ -234,6 +234,8 @@ def loaded_maps(flow: Dataflow, group: int) -> tuple[str, ...]:
 
 def stored_maps(flow: Dataflow, group: PlannedGroup) -> tuple[str, ...]:
     """Maps that a group stores, those that it spills last, by name."""
+    if group.is_access:
+        return ()
     (mask,) = masks_of(flow, [group.nodes])
     return (*(flow.maps[m].name for m in sorted(flow.leaving(mask))), *group.spilled)
 
