@@ -10,6 +10,7 @@ from typing import get_args
 
 from lfopt.app.files import read_plan, sha256
 from lfopt.app.options import GuidanceName
+from lfopt.app.plan_nests import nest_problems
 from lfopt.frontend import load
 from lfopt.ir import FalsePlan, Graph, InvalidPlan, Plan
 from lfopt.ir.names import one_line
@@ -75,7 +76,9 @@ def verify(path: Path) -> Verified:
             (f"{model.name}: its SHA-256 is {digest[:16]}..., the plan was made for {expected}",),
             file,
         )
-    return replace(verified(plan, graph), file=file)
+    verification = verified(plan, graph)
+    nests = () if verification.wrong else nest_problems(plan, graph)
+    return replace(verification, file=file, wrong=(*verification.wrong, *nests))
 
 
 def verified(plan: Plan, graph: Graph, late: Callable[[], bool] | None = None) -> Verified:

@@ -80,6 +80,8 @@ class PlannedGroup:
     # why there are no steps: bytes are then what must move and no more, or what a known schedule would move
     unexecutable: str = ""
     l2: L2Bytes = field(default=NO_L2, metadata=UNSAID)  # moved between the buffer and the second level
+    # how it runs, as the planner says it: lines of a nest; empty where it has no nest for the mode
+    nest: tuple[str, ...] = field(default=(), metadata=UNSAID)
 
     def __repr__(self) -> str:
         span = f"{self.nodes[0]} .. {self.nodes[-1]}" if self.nodes[1:] else ", ".join(self.nodes)

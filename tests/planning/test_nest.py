@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from lfopt.ir import DramBytes, InvalidConfig, PlannedGroup, dram_bytes, store_ends
+from lfopt.app.config import Config
+from lfopt.app.pipeline import find_plan, load_network, steps_of
+from lfopt.app.plan_nests import nest_problems
+from lfopt.ir import DramBytes, Hardware, InvalidConfig, PlannedGroup, dram_bytes, store_ends
 from lfopt.ops import Dataflow
 from lfopt.planning import NEVER, GroupCosts
 from lfopt.planning.brr.banded import BandedGroups
@@ -152,3 +156,29 @@ def test_a_broken_text_names_the_line(text: str, said: str) -> None:
         parse_nest(text, small(), "a.nest")
     assert str(caught.value).startswith(said)
     assert "accepted" in str(caught.value)
+
+
+def test_groups_of_a_plan_say_their_nests_and_no_other_is_believed() -> None:
+    """Each is read and lowered to the places and steps of its group; changed ones are refused by line."""
+    graph = load_network("zoo:fsrcnn", {"image": (1, 1, 20, 24)}, "default", weights=False)
+    outcome = find_plan(Config("fsrcnn", Hardware(8192), "auto"), graph=graph)
+    finished = steps_of(outcome)
+    plan, costs = finished.plan, outcome.costs
+    flow, layout = costs.dataflow, BufferLayout(costs.dataflow, costs.hardware)
+    nested = [group for group in plan.groups if group.nest]
+    assert {group.mode for group in nested} == {"lbdf", "brr", "resident"}
+    for group in nested:
+        mask, nest = parse_nest("\n".join(group.nest), flow, "nest")
+        assert lower(layout, mask, nest, costs.groups.line_buffers) == (group.places, group.steps)
+    assert [*nest_problems(plan, graph)] == []
+    group = next(group for group in nested if group.mode == "brr" and group.dram.weight)
+    halos_again = tuple(line.replace("hold image, ", "hold ") for line in group.nest)
+    changed = {
+        "1: found 'nonsense'": ("nonsense", *group.nest[1:]),
+        "and not those of the group": nested[1].nest,
+        "it moves": halos_again,
+    }
+    for words, lines in changed.items():
+        groups = tuple(replace(one, nest=lines) if one is group else one for one in plan.groups)
+        (line,) = nest_problems(replace(plan, groups=groups), graph)
+        assert words in line and line.startswith(f"group {group.id}: nest"), line

@@ -46,7 +46,7 @@ from lfopt.app.options import (
 from lfopt.app.origins import named_table
 from lfopt.app.pipeline import load_network
 from lfopt.app.report.cuts import Growth, growths, named
-from lfopt.app.screen import err, note, out, shown, spread
+from lfopt.app.screen import err, note, out, printable, shown, spread
 from lfopt.app.sizes import UNLIMITED, memories, of_buffer, parse_shapes, size_option
 from lfopt.app.verify import load_planned
 from lfopt.ir import Graph, InvalidConfig, PlannedGroup
@@ -54,6 +54,7 @@ from lfopt.ir.names import shared_prefix, span
 from lfopt.ir.origins import scope_of
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, masks_of
+from lfopt.planning.nest.text import nest_lines
 
 DIGITS = {"analytic": 0}  # of scores; bytes there
 NONE = "-"  # where a figure would stand
@@ -247,6 +248,7 @@ def _print(query: _ExplainQuery, explanation: Explanation, top: int) -> None:
     if explanation.need.uses:
         out.print()
         _print_uses(explanation, top)
+    _print_nest(query.costs, explanation)
     if explanation.repair is not None:
         out.print()
         _print_repair(explanation.repair, explanation, query.costs, top)
@@ -295,6 +297,19 @@ def _print_need(explanation: Explanation, weight_buffer: int) -> None:
         out.print(
             f"smallest sufficient buffer: {need.enough:,} B ({-(-need.enough // 1024):,} KiB){sufficient}"
         )
+
+
+def _print_nest(costs: GroupCosts, explanation: Explanation) -> None:
+    """How a group that may run does so, where its mode says it as a nest."""
+    if explanation.cost is None:
+        return
+    mode, group, beta = costs.modes[explanation.cost.mode], explanation.group, costs.hardware.buffer_bytes
+    nest = mode.schedule(group, beta, mode.terms(group, beta).band_rows).nest
+    if nest is None:
+        return
+    out.print("\n[bold]nest[/] [dim]how it runs, see docs/nests.md[/]")
+    for line in nest_lines(costs.dataflow, nest):
+        out.print(printable(line), markup=False, soft_wrap=True)
 
 
 def _print_uses(explanation: Explanation, top: int) -> None:

@@ -16,7 +16,7 @@ from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import check_group, check_top
 from lfopt.app.options import GroupOption, PlanOption, TraceEventsOption, TraceOption
 from lfopt.app.origins import by_name, named_table, scope_of_named
-from lfopt.app.screen import mib, out, shown, spread, table
+from lfopt.app.screen import mib, out, printable, shown, spread, table
 from lfopt.app.sizes import memories, of_buffer, share_of
 from lfopt.app.trace import MOST_EVENTS, model_trace, write_trace
 from lfopt.app.verify import load_planned
@@ -340,6 +340,11 @@ def _print_group(report: GroupReport, group: PlannedGroup, hardware: Hardware) -
     if report.by_formula:
         out.print(f"no steps, bytes by formula: {escape(report.by_formula)}")
         return
+    if group.nest:
+        out.print("[bold]nest[/] [dim]how the group runs: docs/nests.md[/]")
+        for line in group.nest:
+            out.print(printable(line), markup=False, soft_wrap=True)
+        out.print()
     _print_places(group)
     out.print(
         f"\n[bold]{step_count(group.steps):,} steps[/] [dim]what[box] class rows x bytes -> place.slot; by: "

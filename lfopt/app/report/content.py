@@ -248,6 +248,7 @@ def _groups(plan: Plan, masks: tuple[int, ...], report: Report, flow: Dataflow) 
         rows.append(
             {
                 "mode": group.mode,
+                "nest": "\n".join(group.nest),
                 "scope": scope_of(flow.operators[i] for i in bits(mask)),
                 "ops": list(bits(mask)),
                 "by": _classes(figures.dram),

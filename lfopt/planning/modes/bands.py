@@ -131,9 +131,8 @@ class InBands(ExecutionMode):
             if choice.pass_bytes == banded.pass_bytes:
                 widest = wider, choice
         bands, banded = widest
-        return Scheduled(
-            banded.buffer_bytes, partial(lower, bands.slices.layout, mask, bands.nest(mask, banded), None)
-        )
+        nest = bands.nest(mask, banded)
+        return Scheduled(banded.buffer_bytes, partial(lower, bands.slices.layout, mask, nest, None), nest)
 
     def need(self, mask: int) -> int:
         """F_beta with the most bands."""

@@ -73,9 +73,8 @@ class LineBuffered(ExecutionMode):
         groups = self.groups
         layout = BufferLayout(groups.dataflow, groups.hardware)
         nest = line_buffer_nest(mask, rows)
-        return Scheduled(
-            groups.line_need(mask, rows), partial(lower, layout, mask, nest, groups.line_buffers)
-        )
+        make = partial(lower, layout, mask, nest, groups.line_buffers)
+        return Scheduled(groups.line_need(mask, rows), make, nest)
 
     def heights(self, mask: int) -> Sequence[int]:
         """Up to the height in rows of the highest result that leaves the group.

@@ -46,7 +46,7 @@ class Nested(ExecutionMode):
         moved = dram_bytes(steps) + DramBytes(parameter=groups.parameter_bytes(mask))
         end = store_ends(places, hardware)["buffer"]
         cost = Cost(moved.total, end, "nest", end)
-        terms, scheduled = TrafficTerms(moved), Scheduled(end, lambda _: (places, steps))
+        terms, scheduled = TrafficTerms(moved), Scheduled(end, lambda _: (places, steps), nest)
         self.known[mask], self._places[mask] = ModeOption(cost, terms, scheduled), places
         return None
 

@@ -14,7 +14,6 @@ from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes.mode import (
     NEVER,
     ExecutionMode,
-    PlacesAndSteps,
     Scheduled,
     SearchSpace,
     TrafficTerms,
@@ -23,7 +22,6 @@ from lfopt.planning.modes.mode import (
 )
 from lfopt.planning.nest.lowering import lower
 from lfopt.planning.resident import Peak, Resident
-from lfopt.planning.steps.limit import Limit
 
 
 class WholeMaps(ExecutionMode):
@@ -64,11 +62,11 @@ class WholeMaps(ExecutionMode):
             # not where wider blocks would save padding: a plan moves the bytes that the search was told
             if self._wider[width].padding(mask) == padding:
                 widest = self._wider[width]
-        return Scheduled(widest.need(mask), partial(_lowered, widest, mask))
+        return _scheduled(widest, mask)
 
     def schedule_now(self, mask: int, beta: int, rows: int) -> Scheduled:
         """The schedule with the narrowest weight blocks."""
-        return Scheduled(self.resident.need(mask), partial(_lowered, self.resident, mask))
+        return _scheduled(self.resident, mask)
 
     def need(self, mask: int) -> int:
         """F_beta in bytes."""
@@ -112,5 +110,6 @@ class WholeMaps(ExecutionMode):
         return self.resident.compatible(beta)
 
 
-def _lowered(resident: Resident, mask: int, limit: Limit) -> PlacesAndSteps:
-    return lower(resident.layout, mask, resident.nest(mask), None, limit)
+def _scheduled(resident: Resident, mask: int) -> Scheduled:
+    nest = resident.nest(mask)
+    return Scheduled(resident.need(mask), partial(lower, resident.layout, mask, nest, None), nest)

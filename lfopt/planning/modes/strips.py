@@ -65,7 +65,8 @@ class InStrips(LineBuffered):
         choice = self._chosen(mask, beta)
         layout = BufferLayout(self.groups.dataflow, self.groups.hardware)
         nest = self.strips.nest(mask, choice)
-        return Scheduled(choice.buffer_bytes, partial(lower, layout, mask, nest, self.groups.line_buffers))
+        make = partial(lower, layout, mask, nest, self.groups.line_buffers)
+        return Scheduled(choice.buffer_bytes, make, nest)
 
     def heights(self, mask: int) -> tuple[()]:
         """(): rows are made one at a time."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -41,6 +41,7 @@ from lfopt.planning.nest.tree import (
     children,
     walk,
 )
+from lfopt.planning.steps.renamed import Renaming
 
 BARE = re.compile(r"[\w.:/~@+-]+")
 NAMES = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[\w.:/~@+-]+)\s*(,|$)')
@@ -57,6 +58,7 @@ NODES = (
     "'line buffers: operators', 'at once: operators'"
 )
 MOST_NODES = 10_000
+UNCHANGED = Renaming()
 MOST_NUMBER = 1 << 40
 
 
@@ -65,45 +67,64 @@ MOST_NUMBER = 1 << 40
 
 def nest_text(flow: Dataflow, nest: GroupNest) -> str:
     """The nest of a group as text. `parse_nest` reads it."""
-    return "\n".join(_lines(flow, nest, nest.root, 0)) + "\n"
+    return "\n".join(nest_lines(flow, nest)) + "\n"
 
 
-def _lines(flow: Dataflow, nest: GroupNest, node: Node, depth: int) -> Iterator[str]:
-    indent = "  " * depth
-    yield indent + _head(flow, node)
-    here = [held for held, home in nest.homes.items() if home is node]
-    sums = [flow.operators[held.operator].name for held in here if isinstance(held, PartialSums)]
-    tensors = [
-        flow.maps[held].name if isinstance(held, int) else held
-        for held in here
-        if not isinstance(held, PartialSums)
-    ]
-    if tensors:
-        yield f"{indent}  hold {_joined(tensors)}"
-    if sums:
-        yield f"{indent}  hold sums of {_joined(sums)}"
-    for stream in nest.streams:
-        if stream.home is node:
-            yield f"{indent}  stream {stream.slots} blocks of {_joined(sorted(stream.constants))}"
-    for child in children(node):
-        yield from _lines(flow, nest, child, depth + 1)
+def nest_lines(flow: Dataflow, nest: GroupNest, names: Renaming = UNCHANGED) -> tuple[str, ...]:
+    """The lines of that text. `names`: those of a group of the same structure, in place of its own."""
+    return tuple(_Writer(flow, nest, names).lines(nest.root, 0))
 
 
-def _head(flow: Dataflow, node: Node) -> str:
-    """The line of a node."""
-    if isinstance(node, RowLeaf):
-        kind = "at once" if node.at_once else "line buffers"
-        rows = f" by {node.band_rows} rows" if node.band_rows > 1 else ""
-        return f"{kind}{rows}: {_joined([flow.operators[i].name for i in node.operators])}"
-    if isinstance(node, Seq):
-        return "in turn, sharing space" if node.lives else "in turn"
-    blocks = node.blocks
-    cut = f"{blocks.count} blocks"
-    if blocks.size:
-        cut = f"blocks of {blocks.size} of {blocks.extent}"
-        cut += f" in runs of {blocks.period}" if blocks.period != blocks.extent else ""
-    folds = f", summed by {_joined([flow.operators[i].name for i in node.folds])}" if node.folds else ""
-    return f"{node.axis}, {cut}{folds}"
+class _Writer:
+    """Writes one nest."""
+
+    def __init__(self, flow: Dataflow, nest: GroupNest, names: Renaming) -> None:
+        self.flow, self.nest, self.names = flow, nest, names
+
+    def lines(self, node: Node, depth: int) -> Iterator[str]:
+        """The lines of a node, and of those inside it."""
+        indent = "  " * depth
+        yield indent + self._head(node)
+        here = [held for held, home in self.nest.homes.items() if home is node]
+        tensors = self._tensors(held for held in here if not isinstance(held, PartialSums))
+        sums = sorted(held.operator for held in here if isinstance(held, PartialSums))
+        if tensors:
+            yield f"{indent}  hold {_joined(tensors)}"
+        if sums:
+            yield f"{indent}  hold sums of {self._operators(sums)}"
+        for stream in self.nest.streams:
+            if stream.home is node:
+                constants = _joined(self._tensors(stream.constants))
+                yield f"{indent}  stream {stream.slots} blocks of {constants}"
+        for child in children(node):
+            yield from self.lines(child, depth + 1)
+
+    def _head(self, node: Node) -> str:
+        """The line of a node."""
+        if isinstance(node, RowLeaf):
+            kind = "at once" if node.at_once else "line buffers"
+            rows = f" by {node.band_rows} rows" if node.band_rows > 1 else ""
+            return f"{kind}{rows}: {self._operators(node.operators)}"
+        if isinstance(node, Seq):
+            return "in turn, sharing space" if node.lives else "in turn"
+        blocks = node.blocks
+        cut = f"{blocks.count} blocks"
+        if blocks.size:
+            cut = f"blocks of {blocks.size} of {blocks.extent}"
+            cut += f" in runs of {blocks.period}" if blocks.period != blocks.extent else ""
+        folds = f", summed by {self._operators(node.folds)}" if node.folds else ""
+        return f"{node.axis}, {cut}{folds}"
+
+    def _operators(self, operators: Iterable[int]) -> str:
+        names = [self.flow.operators[i].name for i in operators]
+        return _joined([self.names.operators.get(name, name) for name in names])
+
+    def _tensors(self, held: Iterable[int | str]) -> list[str]:
+        """Names: of maps in the order of the network, then of constants."""
+        names = [self.flow.maps[one].name if isinstance(one, int) else one for one in held]
+        order = self.flow.map_index
+        called = (self.names.tensors.get(name, name) for name in names)
+        return sorted(called, key=lambda name: (order.get(name, len(order)), name))
 
 
 def _joined(names: Sequence[str]) -> str:

@@ -23,6 +23,8 @@ from lfopt.planning.costs.alike import Structures
 from lfopt.planning.costs.baselines import epilogue_fused_bytes, layer_by_layer_bytes
 from lfopt.planning.costs.group_costs import GroupCosts
 from lfopt.planning.modes import MODES, PlacesAndSteps
+from lfopt.planning.nest.text import nest_lines
+from lfopt.planning.nest.tree import GroupNest
 from lfopt.planning.plans import band_rows
 from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.steps.limit import Limit, Unwritten
@@ -43,6 +45,7 @@ class Outline:
     schedule: Callable[[Limit], PlacesAndSteps] | None
     band_rows: int  # output rows made at a time
     allocated_bytes: int  # of the buffer: where its places end, or would if it could be executed
+    nest: GroupNest | None = None  # what places and steps are lowered from; None in modes without nests
     # an earlier group of the same structure, whose places and steps are the same but for names; 0: none
     like: int = 0
     names: Renaming = field(default_factory=Renaming)  # by names in that group
@@ -195,15 +198,16 @@ def _outlined(
     rows = terms.band_rows if rows is None else rows
     scheduled = mode.schedule_now if late else mode.schedule
     beta = costs.hardware.buffer_bytes
-    allocated, schedule = scheduled(group, beta, rows) if option is None else option.scheduled
+    allocated, schedule, nest = scheduled(group, beta, rows) if option is None else option.scheduled
     planned = PlannedGroup(
         id=number,
         nodes=costs.dataflow.names(group),
         mode=cost.mode,
         dram=terms.dram,
         unexecutable=schedule if isinstance(schedule, str) else "",
+        nest=() if nest is None else nest_lines(costs.dataflow, nest),
     )
-    return Outline(planned, group, None if isinstance(schedule, str) else schedule, rows, allocated)
+    return Outline(planned, group, None if isinstance(schedule, str) else schedule, rows, allocated, nest)
 
 
 def _outlined_like(
@@ -217,8 +221,11 @@ def _outlined_like(
         assert not isinstance(scheduled.make, str), "groups of one structure run alike"
         return scheduled.make(limit)
 
-    own = replace(planned, id=number, nodes=flow.names(group))
-    return Outline(own, group, schedule, first.band_rows, first.allocated_bytes, first.mask, names)
+    nest = () if first.nest is None else nest_lines(flow, first.nest, names)
+    own = replace(planned, id=number, nodes=flow.names(group), nest=nest)
+    return Outline(
+        own, group, schedule, first.band_rows, first.allocated_bytes, first.nest, first.mask, names
+    )
 
 
 def masks_of(flow: Dataflow, groups: Sequence[Sequence[str]]) -> tuple[int, ...]:

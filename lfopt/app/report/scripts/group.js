@@ -117,7 +117,8 @@ function places(g) {
         el("td", { class: "num" }, count(n)), el("td", { class: "num" }, count(value))))))
       : el("p", { class: "empty" }, "No places are known for this group.");
   }
-  put($("places"), table);
+  const nest = D.groups[g].nest;
+  put($("places"), nest ? el("pre", { class: "nest", title: "how the group runs, as a nest" }, nest) : null, table);
 }
 
 watchers.push(inspect, inside);

@@ -1,0 +1,57 @@
+"""Nests of a plan's groups, from a file: whether they say what the groups do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lfopt.ir import DramBytes, Graph, InvalidConfig, Plan, PlannedGroup
+from lfopt.planning import GroupCosts, Traffic
+from lfopt.planning.nest.price import NestPricing
+from lfopt.planning.nest.text import parse_nest
+from lfopt.planning.steps.layout import BufferLayout
+
+
+def nest_problems(plan: Plan, graph: Graph) -> Iterator[str]:
+    """Where the nest of a group cannot be read, or is not that of its operators and bytes.
+
+    Bytes on a chip with a second level of memory are not compared: a nest does not know of it.
+    """
+    nested = [group for group in plan.groups if group.nest]
+    if not nested:
+        return
+    try:
+        costs = GroupCosts.of(
+            graph,
+            plan.hardware,
+            Traffic(plan.traffic),
+            scheme=plan.scheme,
+            groups=[group.nodes for group in plan.groups],
+            constraints=plan.search.constraints,
+        )
+    except InvalidConfig as error:
+        yield f"nests: {error}"
+        return
+    pricing = NestPricing(BufferLayout(costs.dataflow, costs.hardware), costs.groups.line_buffers)
+    for group in nested:
+        yield from _wrong(plan, group, costs, pricing)
+
+
+def _wrong(plan: Plan, group: PlannedGroup, costs: GroupCosts, pricing: NestPricing) -> Iterator[str]:
+    flow = costs.dataflow
+    try:
+        mask, nest = parse_nest("\n".join(group.nest), flow, f"group {group.id}: nest")
+    except InvalidConfig as error:
+        yield str(error)
+        return
+    if {*flow.names(mask)} != {*group.nodes}:
+        yield f"group {group.id}: nest: it runs {len(flow.names(mask))} operators, and not those of the group"
+        return
+    price = pricing.price(mask, nest)
+    moved = DramBytes(
+        int(price.input[0]),
+        int(price.output[0]),
+        int(price.weight[0]),
+        costs.groups.parameter_bytes(mask),
+    )
+    if moved != group.dram and not plan.hardware.l2_bytes:
+        yield f"group {group.id}: nest: it moves {moved}, the plan says {group.dram}"
