@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from codegen.writer import Writer
-from lfopt.ops.access import Access, AccessPiece
+from lfopt.ops.pieces import Access, AccessPiece
 
 
 class AccessTables:

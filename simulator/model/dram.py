@@ -21,8 +21,8 @@ from math import prod
 
 from lfopt.ir import DramAccess, Hardware, Transfer, box_shape, round_up, row_axis
 from lfopt.ops import Dataflow
-from lfopt.ops.access import Access, runs_in
 from lfopt.ops.dataflow import gathered_pieces
+from lfopt.ops.pieces import Access, runs_in
 
 STORED: Mapping[str, Access] = {}  # every tensor lies in memory itself
 

@@ -13,15 +13,8 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Tensor, whole
 from lfopt.ops import Dataflow
-from lfopt.ops.access import (
-    MOST_PIECES,
-    Access,
-    AccessPatterns,
-    AccessPiece,
-    reshaped,
-    runs_in,
-    stored_whole,
-)
+from lfopt.ops.access import MOST_PIECES, AccessPatterns
+from lfopt.ops.pieces import Access, AccessPiece, permuted, reshaped, runs_in, stored_whole
 from lfopt.ops.reference import reference
 from lfopt.planning.groups.accesses import readable
 
@@ -222,10 +215,7 @@ def test_maps_laid_out_anew_for_tokens_and_windows_lie_in_long_runs() -> None:
     """An image as tokens, in memory that lies row after row, and windows of a map of pixels."""
     image, tokens = Tensor("x", (1, 64, 8, 6), "float32"), (1, 48, 64)
     flat = reshaped(stored_whole(image, by_rows=True), image.shape, (1, 64, 48))
-    turned = tuple(
-        AccessPiece((p.box[0], p.box[2], p.box[1]), p.source, p.offset, (p.loops[0], p.loops[2], p.loops[1]))
-        for p in flat
-    )
+    turned = permuted(flat, (0, 2, 1))
     assert len(turned) == 1
     assert runs_in(turned, whole(tokens)) == (1, 64 * 48)
     assert runs_in(turned, ((0, 1), (6, 12), (0, 64))) == (1, 64 * 6)  # a row of the image

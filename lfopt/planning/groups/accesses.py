@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from lfopt.ir import Hardware
 from lfopt.ops import Dataflow
-from lfopt.ops.access import MOST_PIECES, Access, AccessPatterns, TooManyPieces
+from lfopt.ops.access import MOST_PIECES, AccessPatterns
+from lfopt.ops.pieces import Access, TooManyPieces
 from lfopt.ops.table import spec
 
 

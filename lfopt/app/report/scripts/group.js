@@ -118,7 +118,8 @@ function places(g) {
       : el("p", { class: "empty" }, "No places are known for this group.");
   }
   const nest = D.groups[g].nest;
-  put($("places"), nest ? el("pre", { class: "nest", title: "how the group runs, as a nest" }, nest) : null, table);
+  const lines = nest ? el("pre", { class: "nest", title: "how the group runs, as a nest" }, nest) : null;
+  put($("places"), lines, table);
 }
 
 watchers.push(inspect, inside);
