@@ -17,7 +17,7 @@ from lfopt.planning import GroupCosts, Traffic
 from lfopt.planning.brr.banded import BandedGroups
 from lfopt.planning.costs.group_costs import MAX_RECOMPUTE
 from lfopt.planning.groups.groups import Groups
-from lfopt.planning.modes.tiled import Tiled
+from lfopt.planning.modes.tiled import TiledMode
 from lfopt.planning.resident import Resident
 from lfopt.planning.sliced.choices import SlicedGroups
 from simulator.recount import RecountNetwork, not_an_epilogue
@@ -125,7 +125,7 @@ def prices(
     every = (
         GroupCosts(flow, hardware, traffic, epilogue=epilogue, scheme="all").modes if scheme == "all" else {}
     )
-    assert isinstance(tilings, Tiled)
+    assert isinstance(tilings, TiledMode)
 
     def price(mask: int) -> int | None:
         names = flow.names(mask)

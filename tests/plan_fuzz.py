@@ -25,7 +25,7 @@ from lfopt.app.verify import load_planned
 from lfopt.ir import Graph, Hardware, LfoptError, Plan, PlannedGroup
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Limit, Traffic, masks_of
-from lfopt.planning.modes.tiled import Tiled
+from lfopt.planning.modes.tiled import TiledMode
 from search.exact import solve
 from search.options import SearchOptions
 from simulator.interpreter.execute import execute
@@ -75,7 +75,7 @@ class Subject:
             costs.dataflow, [group.nodes for group in plan.groups if group.mode == "tiled" and group.steps]
         )
         mode = costs.modes["tiled"]
-        assert isinstance(mode, Tiled)
+        assert isinstance(mode, TiledMode)
         inputs = random_inputs(graph, np.random.default_rng(0))
         return Subject(
             graph,

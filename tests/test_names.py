@@ -11,9 +11,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("lfopt", "search", "simulator", "codegen", "explainers", "hw_rtl")
 
-# What the recount holds beside planning, which it must not import: the same concept, under the same name.
-RECOUNTED = {"LineBuffered"}
-
 # Packages whose locals say what they hold; the others follow.
 NAMED = ("lfopt", "search", "simulator", "codegen", "explainers", "hw_rtl", "benchmarks")
 
@@ -29,9 +26,6 @@ def test_a_class_name_stands_for_one_thing() -> None:
         for name in re.findall(r"^class ([A-Z]\w*)", path.read_text("utf-8"), re.MULTILINE):
             defined[name].append(path.relative_to(ROOT).as_posix())
     several = {name: where for name, where in defined.items() if len(where) > 1}
-    for name in RECOUNTED & several.keys():
-        elsewhere = [where for where in several.pop(name) if not where.startswith("simulator/recount/")]
-        assert len(elsewhere) == 1, f"{name}: {elsewhere}"
     assert several == {}
 
 

@@ -284,7 +284,7 @@ ROWS_ONE_BY_ONE = (
     "lfopt/planning/groups/groups.py",
     "lfopt/planning/line_buffers/lbdf.py",
     "lfopt/planning/line_buffers/walk.py",
-    "lfopt/planning/modes/line_buffers.py",
+    "lfopt/planning/modes/lbdf.py",
     "lfopt/planning/nest/tree.py",
 )
 

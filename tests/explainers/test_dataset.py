@@ -27,7 +27,7 @@ from lfopt.fusion import legal
 from lfopt.ir import FusionScheme, Hardware, InvalidConfig, InvalidModel
 from lfopt.ops import bits
 from lfopt.planning import GroupCosts
-from lfopt.planning.modes.bands import InBands
+from lfopt.planning.modes.brr import BrrMode
 from lfopt.zoo.cells import NAMES
 
 NETWORKS = ("zoo:squeezenet1_1", "zoo:mobilenet_v3_small", "zoo:fsrcnn")
@@ -61,7 +61,7 @@ def _files(folder: Path) -> dict[str, bytes]:
 
 def banded(costs: GroupCosts, mask: int) -> bool:
     mode = costs.modes["brr"]
-    assert isinstance(mode, InBands)
+    assert isinstance(mode, BrrMode)
     return mode.cheapest(mask, costs.hardware.buffer_bytes) is not None
 
 

@@ -21,7 +21,7 @@ from lfopt.ops.reference import reference
 from lfopt.planning import NEVER, GroupCosts, totals_of
 from lfopt.planning.gated.choices import Choices
 from lfopt.planning.gated.sizes import GatedChoice, Sizes
-from lfopt.planning.modes.gated import Gated
+from lfopt.planning.modes.gated import GatedMode
 from lfopt.planning.plans.drafts import executable
 from simulator.interpreter.execute import execute
 from simulator.model.simulate import simulate
@@ -158,9 +158,9 @@ def remaking(
 CHIP = Hardware(1 << 16, element_bytes=2, mac_columns=4, parameter_store_bytes=1 << 20)
 
 
-def gated(costs: GroupCosts) -> Gated:
+def gated(costs: GroupCosts) -> GatedMode:
     mode = costs.modes["gated"]
-    assert isinstance(mode, Gated)
+    assert isinstance(mode, GatedMode)
     return mode
 
 

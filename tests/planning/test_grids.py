@@ -17,7 +17,7 @@ from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, memory_map, totals_of
 from lfopt.planning.line_buffers.lbdf import LineBuffers
 from lfopt.planning.line_buffers.lines import Lines
-from lfopt.planning.modes.tiled import Tiled
+from lfopt.planning.modes.tiled import TiledMode
 from lfopt.planning.steps.limit import Limit
 from lfopt.planning.tiling.grids import Grids, TargetGrids
 from lfopt.planning.tiling.tiles import Tiles
@@ -226,7 +226,7 @@ def test_the_smallest_step_that_is_named_fits_and_no_smaller_one_does() -> None:
         hardware = replace(random_hardware(rng, graph), buffer_bytes=6)
         costs = GroupCosts.of(graph, hardware, scheme="auto")
         tiled = costs.modes["tiled"]
-        assert isinstance(tiled, Tiled)
+        assert isinstance(tiled, TiledMode)
         for mask in (1 << i for i in range(len(costs.dataflow))):
             price = costs.price(mask)
             if price is None or price.executable or price.mode != "tiled":

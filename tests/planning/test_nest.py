@@ -16,7 +16,7 @@ from lfopt.ir import DramBytes, Hardware, InvalidConfig, PlannedGroup, dram_byte
 from lfopt.ops import Dataflow
 from lfopt.planning import NEVER, GroupCosts
 from lfopt.planning.brr.banded import BandedGroups
-from lfopt.planning.modes.line_buffers import line_buffer_nest
+from lfopt.planning.modes.lbdf import line_buffer_nest
 from lfopt.planning.nest.lowering import lower
 from lfopt.planning.nest.price import NestPricing
 from lfopt.planning.nest.spans import BlockGrid

@@ -12,7 +12,7 @@ from lfopt.ir import Compute, Node, unfold
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts
 from lfopt.planning.cpu.partitioning import WorkPartition, cut
-from lfopt.planning.modes.line_buffers import line_buffer_nest
+from lfopt.planning.modes.lbdf import line_buffer_nest
 from lfopt.planning.nest.lowering import lower
 from lfopt.planning.steps.layout import BufferLayout, row_span
 from tests.random_plans import random_scheme

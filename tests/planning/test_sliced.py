@@ -21,7 +21,7 @@ from lfopt.ir import Compute, Cost, DoesNotFit, Graph, Hardware, Plan, PlannedGr
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.reference import reference
 from lfopt.planning import NEVER, GroupCosts, Limit, memory_map, plan_groups, totals_of
-from lfopt.planning.modes.sliced import BySlices
+from lfopt.planning.modes.sliced import SlicedMode
 from lfopt.planning.sliced.choices import SlicedOption
 from lfopt.rewrite import simplify
 from simulator.interpreter.execute import execute
@@ -66,9 +66,9 @@ class Case(NamedTuple):
         )
 
 
-def sliced(costs: GroupCosts) -> BySlices:
+def sliced(costs: GroupCosts) -> SlicedMode:
     mode = costs.modes["sliced"]
-    assert isinstance(mode, BySlices)
+    assert isinstance(mode, SlicedMode)
     return mode
 
 

@@ -20,7 +20,7 @@ from lfopt.ops.footprint import footprints
 from lfopt.ops.reference import reference
 from lfopt.ops.windows import read_span
 from lfopt.planning import NEVER, GroupCosts, totals_of
-from lfopt.planning.modes.strips import InStrips
+from lfopt.planning.modes.strips import StripsMode
 from search.exact import solve
 from simulator.interpreter.execute import execute
 from simulator.model.simulate import simulate
@@ -52,9 +52,9 @@ class Case(NamedTuple):
     inputs: Values
 
 
-def strips(costs: GroupCosts) -> InStrips:
+def strips(costs: GroupCosts) -> StripsMode:
     mode = costs.modes["strips"]
-    assert isinstance(mode, InStrips)
+    assert isinstance(mode, StripsMode)
     return mode
 
 

@@ -15,7 +15,7 @@ from lfopt.fusion import legal
 from lfopt.ir import Cost, DoesNotFit, FusionScheme, Graph, Hardware, InvalidConfig
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, Traffic
-from lfopt.planning.modes.bands import InBands
+from lfopt.planning.modes.brr import BrrMode
 from search.exact import solve
 from search.result import Result
 from tests.brute import Oracle, brute_force, prices
@@ -357,7 +357,7 @@ def test_a_group_that_does_not_fit_is_explained_by_the_mode_that_needs_the_least
             if isinstance(cost, DoesNotFit):
                 needs = {"lbdf": costs.groups.line_need(mask), "resident": costs.modes["resident"].need(mask)}
                 banded = costs.modes["brr"]
-                assert isinstance(banded, InBands)
+                assert isinstance(banded, BrrMode)
                 if choices := banded.bands.choices(mask):
                     needs["brr"] = choices[-1].buffer_bytes
                 assert costs.least_need(mask) == (min(needs, key=needs.__getitem__), cost.needed)

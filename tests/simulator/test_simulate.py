@@ -52,7 +52,7 @@ from lfopt.ops.part import is_empty
 from lfopt.planning import SCHEMES, GroupCosts, Traffic, plan_groups, totals_of
 from lfopt.planning.line_buffers.lbdf import LineBuffers
 from lfopt.planning.line_buffers.lines import Lines
-from lfopt.planning.modes.line_buffers import line_buffer_nest
+from lfopt.planning.modes.lbdf import line_buffer_nest
 from lfopt.planning.nest.lowering import lower
 from lfopt.planning.resident import Resident
 from lfopt.planning.steps.layout import BufferLayout

@@ -39,18 +39,18 @@ from lfopt.planning.modes import (
     MODES,
     NEVER,
     SCHEMES,
-    Chained,
+    AccessMode,
+    ChainedMode,
     ExecutionMode,
     Linked,
     ModeOption,
-    Nested,
-    ReadThrough,
+    NestMode,
     SearchSpace,
     Traffic,
     TrafficTerms,
     unnamed_modes,
 )
-from lfopt.planning.modes.alone import Excluded
+from lfopt.planning.modes.alone import ExcludedMode
 from lfopt.planning.modes.mode import is_single
 from lfopt.planning.nest.tree import GroupNest
 from lfopt.planning.steps.limit import never
@@ -259,7 +259,7 @@ class GroupCosts:
     def learn(self, chain: Linked) -> None:
         """Price this group as a chain, if that moves fewer bytes."""
         mode, key = self.modes["chained"], (chain.mask, self.hardware.buffer_bytes)
-        assert isinstance(mode, Chained)
+        assert isinstance(mode, ChainedMode)
         mode.known[key] = chain
         cost, other = mode.price(*key, 0), self.price(chain.mask)
         if cost is not None and (other is None or cost.dram_bytes < other.dram_bytes):
@@ -268,7 +268,7 @@ class GroupCosts:
     def give(self, mask: int, nest: GroupNest) -> DoesNotFit | None:
         """Let a group run as a nest says; what it needs if it does not fit. Raises Unwritten."""
         mode = self.modes["nest"]
-        assert isinstance(mode, Nested)
+        assert isinstance(mode, NestMode)
         misfit = mode.give(mask, nest)
         if misfit is None:
             self._prices[mask] = mode.price(mask, self.hardware.buffer_bytes, 0)
@@ -428,7 +428,7 @@ class GroupCosts:
     def excluded(self) -> int:
         """Operators that traffic `paper` leaves out."""
         left_out = self.modes["excluded"]
-        assert isinstance(left_out, Excluded)
+        assert isinstance(left_out, ExcludedMode)
         return left_out.operators(self.hardware.buffer_bytes)
 
     # -- what a search grows groups with ---------------------------------------------------------------------
@@ -473,7 +473,7 @@ class GroupCosts:
             counted,
             epilogue=self.epilogue,
             flights=self.flies,
-            through=access.operators if isinstance(access, ReadThrough) else 0,
+            through=access.operators if isinstance(access, AccessMode) else 0,
             late=self.late,
         )
 

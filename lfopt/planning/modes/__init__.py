@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lfopt.planning.modes.alone import Excluded, Opaque, ReadThrough
-from lfopt.planning.modes.attention import Attentive
-from lfopt.planning.modes.bands import InBands
-from lfopt.planning.modes.chained import Chained, Linked
-from lfopt.planning.modes.gated import Gated
-from lfopt.planning.modes.line_buffers import LineBuffered
+from lfopt.planning.modes.alone import AccessMode, ExcludedMode, OpaqueMode
+from lfopt.planning.modes.attention import AttentionMode
+from lfopt.planning.modes.brr import BrrMode
+from lfopt.planning.modes.chained import ChainedMode, Linked
+from lfopt.planning.modes.gated import GatedMode
+from lfopt.planning.modes.lbdf import LbdfMode
 from lfopt.planning.modes.mode import (
     DEFAULT_TRAFFIC,
     NEVER,
@@ -24,26 +24,26 @@ from lfopt.planning.modes.mode import (
     Traffic,
     TrafficTerms,
 )
-from lfopt.planning.modes.nested import Nested
-from lfopt.planning.modes.resident import WholeMaps
-from lfopt.planning.modes.sliced import BySlices
-from lfopt.planning.modes.strips import InStrips
-from lfopt.planning.modes.tiled import Tiled
+from lfopt.planning.modes.nest import NestMode
+from lfopt.planning.modes.resident import ResidentMode
+from lfopt.planning.modes.sliced import SlicedMode
+from lfopt.planning.modes.strips import StripsMode
+from lfopt.planning.modes.tiled import TiledMode
 
 MODES: dict[str, type[ExecutionMode]] = {  # of modes that move equally many bytes, the first is taken
-    "lbdf": LineBuffered,
-    "resident": WholeMaps,
-    "brr": InBands,
-    "strips": InStrips,
-    "sliced": BySlices,
-    "gated": Gated,
-    "chained": Chained,
-    "nest": Nested,
-    "attention": Attentive,
-    "tiled": Tiled,
-    "access": ReadThrough,
-    "opaque": Opaque,
-    "excluded": Excluded,
+    "lbdf": LbdfMode,
+    "resident": ResidentMode,
+    "brr": BrrMode,
+    "strips": StripsMode,
+    "sliced": SlicedMode,
+    "gated": GatedMode,
+    "chained": ChainedMode,
+    "nest": NestMode,
+    "attention": AttentionMode,
+    "tiled": TiledMode,
+    "access": AccessMode,
+    "opaque": OpaqueMode,
+    "excluded": ExcludedMode,
 }
 
 
@@ -85,7 +85,7 @@ SCHEMES: dict[str, SchemeRow] = {
 }
 
 # modes that are in every scheme
-ANYWHERE = tuple(name for name, mode in MODES.items() if not mode.whole and mode is not ReadThrough)
+ANYWHERE = tuple(name for name, mode in MODES.items() if not mode.whole and mode is not AccessMode)
 
 
 def unnamed_modes(row: SchemeRow, *, attends: bool = True) -> tuple[str, ...]:
@@ -102,13 +102,13 @@ __all__ = [
     "MODES",
     "NEVER",
     "SCHEMES",
-    "Chained",
+    "AccessMode",
+    "ChainedMode",
     "ExecutionMode",
     "Linked",
     "ModeOption",
-    "Nested",
+    "NestMode",
     "PlacesAndSteps",
-    "ReadThrough",
     "Scheduled",
     "SchemeRow",
     "SearchSpace",

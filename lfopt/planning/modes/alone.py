@@ -25,7 +25,7 @@ from lfopt.planning.modes.mode import (
 from lfopt.planning.steps.limit import Limit
 
 
-class ReadThrough(ExecutionMode):
+class AccessMode(ExecutionMode):
     """Single operators that only move data, between maps that lie in DRAM."""
 
     summary = "an operator that only moves data, read through where its operands lie: no steps, no bytes"
@@ -64,7 +64,7 @@ class ReadThrough(ExecutionMode):
         return False
 
 
-class Opaque(ExecutionMode):
+class OpaqueMode(ExecutionMode):
     """Operators that lfopt has no rules for: every tensor once, whatever the buffer."""
 
     summary = "an operator unknown to lfopt: alone, every tensor once, no steps"
@@ -93,7 +93,7 @@ class Opaque(ExecutionMode):
         return False
 
 
-class Excluded(ExecutionMode):
+class ExcludedMode(ExecutionMode):
     """Operators whose weights reach the buffer, reported apart under traffic `paper`.
 
     Source: arXiv 2501.00636, section III.

@@ -27,7 +27,7 @@ class _Choice(NamedTuple):
     rows: int = 1  # of the result in a block
 
 
-class Attentive(ExecutionMode):
+class AttentionMode(ExecutionMode):
     """Single attentions, with their epilogues, on any buffer."""
 
     summary = "attention by heads, queries and blocks of keys: its scores are never stored"

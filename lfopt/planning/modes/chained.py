@@ -32,7 +32,7 @@ class Linked(NamedTuple):
     spilled: tuple[str, ...]
 
 
-class Chained(ExecutionMode):
+class ChainedMode(ExecutionMode):
     """Groups that were found to be chains, and no others.
 
     The stages of a group are found by a search over all of a network.

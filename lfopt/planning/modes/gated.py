@@ -29,7 +29,7 @@ from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.steps.limit import Limit
 
 
-class Gated(ExecutionMode):
+class GatedMode(ExecutionMode):
     """Groups around a barrier. Growing carries no bound: a group says which it can become."""
 
     summary = (

@@ -24,7 +24,7 @@ from lfopt.planning.nest.lowering import lower
 from lfopt.planning.resident import Peak, Resident
 
 
-class WholeMaps(ExecutionMode):
+class ResidentMode(ExecutionMode):
     """Groups with whole maps on chip. The bound is a `Peak`."""
 
     summary = "operator by operator, whole maps stay on chip, weights stream past once"

@@ -25,7 +25,7 @@ from lfopt.planning.sliced.schedule import SlicedScheduler
 from lfopt.planning.sliced.segments import Segment, Segments
 
 
-class BySlices(ExecutionMode):
+class SlicedMode(ExecutionMode):
     """Groups slice by slice. The bound is a `Segment`; None for a group that is none."""
 
     summary = (

@@ -14,14 +14,14 @@ from lfopt.ir import BufferUse, Cost
 from lfopt.ops import bits
 from lfopt.ops.columns import column_count
 from lfopt.planning.groups.groups import Groups
-from lfopt.planning.modes.line_buffers import LineBuffered
+from lfopt.planning.modes.lbdf import LbdfMode
 from lfopt.planning.modes.mode import NEVER, Scheduled, SearchSpace, TrafficTerms, place_use, weight_uses
 from lfopt.planning.nest.lowering import lay_out, lower
 from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.strips import MOST_STRIPS, StripGroups, StripPartition
 
 
-class InStrips(LineBuffered):
+class StripsMode(LbdfMode):
     """Groups in strips.
 
     The bound is that of line buffers, for maps as narrow as the narrowest of their widest strips may be.

@@ -26,7 +26,7 @@ from lfopt.planning.modes.mode import (
 from lfopt.planning.tiling import tiles
 
 
-class Tiled(ExecutionMode):
+class TiledMode(ExecutionMode):
     """Single operators and epilogue groups, on any buffer."""
 
     summary = "one operator and its epilogue, cut into tiles: runs on any buffer"

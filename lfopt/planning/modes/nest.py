@@ -19,7 +19,7 @@ from lfopt.planning.nest.tree import GroupNest
 from lfopt.planning.steps.layout import BufferLayout
 
 
-class Nested(ExecutionMode):
+class NestMode(ExecutionMode):
     """Groups of which a nest was given, and no others."""
 
     summary = "as a nest that was written by hand"

@@ -44,7 +44,7 @@ class _Held(NamedTuple):
     widest: tuple[tuple[int, int], ...]  # (bit of a reader, rows held for it), widest first
 
 
-class LineBuffered(ExecutionMode):
+class LbdfMode(ExecutionMode):
     """Groups in line buffers.
 
     The bound is bytes of buffer: weights plus, per map, the widest window among its readers in the group.

@@ -29,7 +29,7 @@ from lfopt.planning.nest.lowering import lay_out, lower
 MOST_PASSES = 2  # weight bytes that an option may load, over the fewest
 
 
-class InBands(ExecutionMode):
+class BrrMode(ExecutionMode):
     """Groups in bands of rows. Growing carries no bound: `BandedGroups` knows that of each group."""
 
     summary = "bands of rows: maps in full or in channel slices by turns, weights stream past once per band"
