@@ -20,7 +20,7 @@ from lfopt.planning.modes.lbdf import line_buffer_nest
 from lfopt.planning.nest.lowering import lower
 from lfopt.planning.nest.price import NestPricing
 from lfopt.planning.nest.spans import BlockGrid
-from lfopt.planning.nest.text import nest_text, parse_nest
+from lfopt.planning.nest.text import folded, nest_text, parse_nest
 from lfopt.planning.nest.tree import BlockLoop, Blocks, GroupNest
 from lfopt.planning.resident import Resident
 from lfopt.planning.steps.layout import BufferLayout
@@ -100,6 +100,8 @@ def test_the_text_of_a_nest_says_all_of_it() -> None:
         again, parsed = parse_nest(text, flow, "a.nest")
         assert again == mask
         assert nest_text(flow, parsed) == text
+        narrow = "\n".join(folded(text.splitlines(), 50))
+        assert nest_text(flow, parse_nest(narrow, flow, "a.nest")[1]) == text
         line_buffers = costs.groups.line_buffers
         assert lower(layout, mask, parsed, line_buffers) == lower(layout, mask, nest, line_buffers)
 

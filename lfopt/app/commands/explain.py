@@ -54,7 +54,7 @@ from lfopt.ir.names import shared_prefix, span
 from lfopt.ir.origins import scope_of
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, masks_of
-from lfopt.planning.nest.text import nest_lines
+from lfopt.planning.nest.text import folded, nest_lines
 
 DIGITS = {"analytic": 0}  # of scores; bytes there
 NONE = "-"  # where a figure would stand
@@ -308,7 +308,7 @@ def _print_nest(costs: GroupCosts, explanation: Explanation) -> None:
     if nest is None:
         return
     out.print("\n[bold]nest[/] [dim]how it runs, see docs/nests.md[/]")
-    for line in nest_lines(costs.dataflow, nest):
+    for line in folded(nest_lines(costs.dataflow, nest), out.width):
         out.print(printable(line), markup=False, soft_wrap=True)
 
 

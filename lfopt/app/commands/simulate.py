@@ -35,6 +35,7 @@ from lfopt.ir import (
 from lfopt.ir.listing import listing
 from lfopt.ir.names import span
 from lfopt.planning import MODES
+from lfopt.planning.nest.text import folded
 from simulator.model.simulate import simulate as simulated
 
 WIDE = 110  # columns from which the lists say more
@@ -342,7 +343,7 @@ def _print_group(report: GroupReport, group: PlannedGroup, hardware: Hardware) -
         return
     if group.nest:
         out.print("[bold]nest[/] [dim]how the group runs: docs/nests.md[/]")
-        for line in group.nest:
+        for line in folded(group.nest, out.width):
             out.print(printable(line), markup=False, soft_wrap=True)
         out.print()
     _print_places(group)

@@ -57,6 +57,8 @@ NODES = (
     "'rows, N blocks', 'columns, blocks of N of M', 'channels, blocks of N of M', 'in turn', "
     "'line buffers: operators', 'at once: operators'"
 )
+# what a line is broken behind: a comma, but for those in JSON strings
+LISTED = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^",])*(?:, |$)|.')
 MOST_NODES = 10_000
 UNCHANGED = Renaming()
 MOST_NUMBER = 1 << 40
@@ -73,6 +75,19 @@ def nest_text(flow: Dataflow, nest: GroupNest) -> str:
 def nest_lines(flow: Dataflow, nest: GroupNest, names: Renaming = UNCHANGED) -> tuple[str, ...]:
     """The lines of that text. `names`: those of a group of the same structure, in place of its own."""
     return tuple(_Writer(flow, nest, names).lines(nest.root, 0))
+
+
+def folded(lines: Iterable[str], width: int) -> Iterator[str]:
+    """The lines, those of more than `width` columns broken behind commas: `parse_nest` reads them too."""
+    for line in lines:
+        here, deeper = "", " " * (len(line) - len(line.lstrip(" ")) + 4)
+        for word in LISTED.findall(line):
+            if here and len(here) + len(word.rstrip()) > width and here.rstrip().endswith(","):
+                yield here.rstrip()
+                here = deeper + word
+            else:
+                here += word
+        yield here
 
 
 class _Writer:
@@ -160,15 +175,29 @@ def parse_nest(text: str, flow: Dataflow, file: str) -> tuple[int, GroupNest]:
     return sum(1 << i for i in nest.leaf_of), nest
 
 
-def _outline(text: str, file: str) -> Iterator[_Line]:
-    """The lines at the left margin, each with those below it."""
-    stack: list[_Line] = []
-    count = 0
+def _whole_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines by number, without comments; one that ends with a comma goes on with the next."""
+    begun, first = "", 0
     for number, line in enumerate(text.splitlines(), 1):
         content = line.strip()
         if not content or content.startswith("#"):
             continue
-        count += 1
+        if begun:
+            begun = f"{begun} {content}"
+        else:
+            begun, first = line.rstrip(), number
+        if not content.endswith(","):
+            yield first, begun
+            begun = ""
+    if begun:
+        yield first, begun
+
+
+def _outline(text: str, file: str) -> Iterator[_Line]:
+    """The lines at the left margin, each with those below it."""
+    stack: list[_Line] = []
+    for count, (number, line) in enumerate(_whole_lines(text), 1):
+        content = line.strip()
         indent = len(line) - len(line.lstrip(" "))
         if count > MOST_NODES or indent % 2 or indent // 2 > len(stack) or line[indent : indent + 1] == "\t":
             raise InvalidConfig(
