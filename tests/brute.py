@@ -177,5 +177,6 @@ def read_through(net: RecountNetwork, name: str, hardware: Hardware) -> bool:
         return False
     data = call.tensors if operator.kind == "Concat" else call.tensors[:1]
     kinds = {(t.dtype, t.quantization) for t in (*data, *call.result_tensors) if t is not None}
-    gathers = operator.kind != "Gather" or (call.values[1] is not None and not call.constant[0])
+    one = operator.kind != "Gather" or (call.values[1] is not None and call.values[1].size == 1)
+    gathers = one and not (operator.kind == "Gather" and call.constant[0])
     return len(kinds) == 1 and gathers

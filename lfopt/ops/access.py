@@ -1,6 +1,6 @@
 """Access patterns: operators that only move data, read through by those behind them.
 
-What a Transpose, Split, Slice, Concat, DepthToSpace, SpaceToDepth or a Gather by constant indices makes is
+What a Transpose, Split, Slice, Concat, DepthToSpace, SpaceToDepth or a Gather by one constant index makes is
 there already, in the maps behind it. A reader can take it from there, in strided pieces
 (`lfopt.ops.pieces`).
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import accumulate
+from math import prod
 
 from lfopt.ir import Graph, InvalidPlan
 from lfopt.ops.call import Call
@@ -171,8 +172,21 @@ class AccessPatterns:
         if len(kinds) > 1:  # integers of another scale are computed anew
             return None
         pieces = rule(call, [self.of(name) for name in operands])
+        if pieces is None or self._loads_beside(call, data):
+            return None
         names = [name for name in call.operator.outputs if name]
-        return None if pieces is None else dict(zip(names, pieces, strict=True))
+        return dict(zip(names, pieces, strict=True))
+
+    def _loads_beside(self, call: Call, data: Sequence[int]) -> bool:
+        """Whether the operator loads constants that are not in its result, such as a list of indices.
+
+        Those count as weights, which somebody has to move.
+        """
+        parameters = spec(call.operator.kind).parameters
+        return any(
+            constant and k not in data and k not in parameters and prod(call.shape(k)) > 1
+            for k, constant in enumerate(call.constant)
+        )
 
     def sources(self, name: str) -> frozenset[str]:
         """The stored maps and constants that a tensor lies in."""
