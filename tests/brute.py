@@ -8,6 +8,7 @@ from the recount, those of the other modes from the classes that plan them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import networkx as nx
 
@@ -117,7 +118,8 @@ def prices(
     itself, where others can read it through.
     """
     flow, net, beta = Dataflow.of(graph), RecountNetwork(graph), hardware.buffer_bytes
-    resident, bands = Resident(flow, hardware), BandedGroups(flow, hardware)
+    limit = partial(Groups(flow, hardware).most_macs, allowed=MAX_RECOMPUTE) if scheme == "all" else None
+    resident, bands = Resident(flow, hardware), BandedGroups(flow, hardware, most_macs=limit)
     tilings, slices = (
         GroupCosts(flow, hardware, traffic, epilogue=epilogue).modes["tiled"],
         SlicedGroups(Groups(flow, hardware), MAX_RECOMPUTE),

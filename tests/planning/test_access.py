@@ -16,6 +16,7 @@ from lfopt.ops import Dataflow, bits
 from lfopt.ops.access import AccessPatterns
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, link, totals_of
+from lfopt.planning.steps.macs import executed_macs
 from search.exact import solve
 from simulator.interpreter.execute import execute
 from simulator.model.simulate import simulate
@@ -232,3 +233,15 @@ def test_chips_that_pad_rows_read_nothing_through() -> None:
     for chip in (Hardware(4 << 10, dram_row_align=16), Hardware(4 << 10, l2_bytes=1 << 20)):
         assert not GroupCosts.of(graph, chip, scheme="all").bounds.through
     assert not GroupCosts.of(graph, Hardware(4 << 10), scheme="auto").bounds.through
+
+
+def test_bands_make_no_more_again_than_a_plan_may() -> None:
+    """A network of one group in bands, which made 8.6 times the products that it must."""
+    graph = Moving(2886).graph()
+    costs = GroupCosts.of(graph, Hardware(4 << 10), scheme="all")
+    everything = costs.dataflow.everything
+    assert GroupCosts.of(graph, Hardware(4 << 10), scheme="brr").price(everything) is not None
+    for mask in range(1, everything + 1):
+        plan = planned(costs, (mask,)) if costs.price(mask) else None
+        if plan is not None:
+            assert executed_macs(costs.dataflow, plan.groups) <= costs.groups.most_macs(mask, 2.0)

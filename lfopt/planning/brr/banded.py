@@ -24,7 +24,7 @@ whose own formula is in `lfopt.planning.costs.optimus`; what a schedule needs be
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +33,7 @@ from lfopt.ir import NEVER, Hardware
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.bands.slices import SliceSizes
 from lfopt.planning.bands.slicing import STARTS, Slicing, Start, Streamed
-from lfopt.planning.nest.spans import BlockGrid, Ints, kept_from, spans_in_blocks
+from lfopt.planning.nest.spans import BlockGrid, Ints, Spans, kept_from, spans_in_blocks
 from lfopt.planning.nest.tree import (
     BlockLoop,
     Blocks,
@@ -67,13 +67,20 @@ class BandedGroups:
     """Buffer needs and schedules of the groups of one dataflow in mode brr, memoised.
 
     Only `cheapest` asks for the size of the buffer. Slices of maps and blocks of weights are `width` channels
-    wide: by default `channel_align`, the narrowest on chip. `wide`: see `SliceSizes`.
+    wide: by default `channel_align`, the narrowest on chip. `wide`: see `SliceSizes`. `most_macs`:
+    multiply-accumulates that a group may do; None: as many as bands make again.
     """
 
     def __init__(
-        self, dataflow: Dataflow, hardware: Hardware, width: int | None = None, *, wide: bool = False
+        self,
+        dataflow: Dataflow,
+        hardware: Hardware,
+        width: int | None = None,
+        *,
+        wide: bool = False,
+        most_macs: Callable[[int], float] | None = None,
     ) -> None:
-        self.dataflow = dataflow
+        self.dataflow, self.most_macs = dataflow, most_macs
         self.slices = SliceSizes(dataflow, hardware, width or hardware.channel_align, wide=wide)
         self._grids: dict[int, BlockGrid] = {}
         self._latest: tuple[int, tuple[dict[str, int], dict[int, tuple[Streamed, ...]]]] = (0, ({}, {}))
@@ -89,7 +96,7 @@ class BandedGroups:
         More buffer never gives more bytes.
         """
         if self.floor(mask) >= buffer_bytes or (
-            mask not in self._choices and self.least(mask) >= buffer_bytes
+            mask not in self._choices and self._by_rows(mask) >= buffer_bytes
         ):
             return None
         return next((choice for choice in self.choices(mask) if choice.buffer_bytes < buffer_bytes), None)
@@ -129,14 +136,21 @@ class BandedGroups:
         return least
 
     def least(self, mask: int) -> int:
-        """The least F_beta of any choice; NEVER if the group cannot run so.
+        """The least F_beta of any choice; NEVER if the group cannot run so."""
+        if self.most_macs is None:
+            return self._by_rows(mask)
+        return min((choice.buffer_bytes for choice in self.choices(mask)), default=NEVER)
+
+    def _by_rows(self, mask: int) -> int:
+        """The least F_beta of any choice, whatever is made again; NEVER if the group cannot run so.
 
         Where all sinks have equally many rows, a band of several rows is made of bands of one row, and takes
         no less than any of them.
         """
         if mask not in self._least:
             heights = {self.dataflow.heights[i] for i in bits(self.dataflow.sinks(mask))}
-            choices = self._sized(mask, BlockGrid.even(heights)) if len(heights) == 1 else self.choices(mask)
+            even = BlockGrid.even(heights) if len(heights) == 1 else None
+            choices = self.choices(mask) if even is None else self._sized(mask, even, limited=False)
             self._least[mask] = min((choice.buffer_bytes for choice in choices), default=NEVER)
         return self._least[mask]
 
@@ -218,26 +232,39 @@ class BandedGroups:
         """Rows of the tallest sink."""
         return max((self.dataflow.heights[i] for i in bits(self.dataflow.sinks(mask))), default=1)
 
-    def _sized(self, mask: int, grid: BlockGrid) -> list[Banded]:
-        """See `candidates`; for the numbers of bands of one grid."""
+    def _sized(self, mask: int, grid: BlockGrid, *, limited: bool = True) -> list[Banded]:
+        """See `candidates`; for the numbers of bands of one grid. `limited`: by `most_macs`."""
         choices: list[Banded] = []
         for start, draft in zip(STARTS, self.slices.drafts(mask), strict=True):
             if draft is None or (choices and not draft.forks):
                 continue
             sliced = (m for m in draft.head if self.slices.leaves(m, mask))
             if all(self.slices.stored_evenly(m) for m in sliced):
-                choices += self._priced(mask, start, draft, grid)
+                choices += self._priced(mask, start, draft, grid, limited=limited)
         return choices
 
-    def _priced(self, mask: int, start: Start, draft: Slicing, grid: BlockGrid) -> Iterator[Banded]:
+    def _priced(
+        self, mask: int, start: Start, draft: Slicing, grid: BlockGrid, *, limited: bool
+    ) -> Iterator[Banded]:
         """Every number of bands of a grid, with weights streaming and with all on chip."""
         slices, tall = self.slices, self._tallest(mask)
         held, passing = self._constants(mask)
         held_bytes, all_bytes = sum(held.values()), self._all_constants(mask)
         pass_bytes = sum(slices.pass_bytes(i, sums=bool(draft.summing >> i & 1)) for i in passing)
         streaming = held_bytes + self._stream_bytes(draft, passing)
-        sizes = self._map_bytes(mask, draft, grid).tolist()
-        for bands, maps in zip(grid.counts.tolist(), sizes, strict=True):
+        spans = spans_in_blocks(
+            self.dataflow,
+            [*bits(mask)],
+            grid,
+            draft.head,
+            self.dataflow.operands,
+            self.dataflow.heights,
+        )
+        sizes = self._map_bytes(mask, draft, grid, spans).tolist()
+        allowed = self._allowed(mask, grid, spans) if limited else None
+        for way, (bands, maps) in enumerate(zip(grid.counts.tolist(), sizes, strict=True)):
+            if allowed is not None and not allowed[way]:
+                continue
             rows = -(-tall // bands)
             need = slices.hardware.buffer_need(maps, streaming)
             if pass_bytes and need < NEVER:
@@ -256,13 +283,23 @@ class BandedGroups:
             if need < NEVER:
                 yield Banded(1, rows, need, start, bands, resident=True, pass_bytes=0, weight_bytes=all_bytes)
 
-    def _map_bytes(self, mask: int, draft: Slicing, grid: BlockGrid) -> Ints:
+    def _allowed(self, mask: int, grid: BlockGrid, spans: Spans) -> np.ndarray | None:
+        """(ways,) bool: whether no more is made again than may be; None where nothing limits that."""
+        if self.most_macs is None:
+            return None
+        flow, total = self.dataflow, np.zeros(grid.counts.size, np.int64)
+        for i, own in spans.made.items():
+            if flow.macs[i]:
+                rows = grid.total(own.stop - own.start)
+                total += -(-flow.macs[i] * rows // max(flow.heights[i], 1))
+        return total <= self.most_macs(mask)
+
+    def _map_bytes(self, mask: int, draft: Slicing, grid: BlockGrid, spans: Spans) -> Ints:
         """(ways,): bytes of full maps, and of the slices and sums of the largest segment.
 
         What `NestPrice.map_bytes` says of the nest, in a closed form: a search asks for thousands of groups.
         """
-        flow, slices, operators = self.dataflow, self.slices, [*bits(mask)]
-        spans = spans_in_blocks(flow, operators, grid, draft.head, flow.operands, flow.heights)
+        flow, slices = self.dataflow, self.slices
         full: list[Ints] = []
         segments: dict[int, list[Ints]] = {}
         for m, own in spans.loaded.items():

@@ -161,9 +161,9 @@ class GroupCosts:
 
     def _mode(self, name: str) -> ExecutionMode:
         if name not in self._known:
-            self._known[name] = MODES[name](
-                self.groups, SearchSpace(self.traffic, self.epilogue, self.max_recompute)
-            )
+            most = self.max_recompute if SCHEMES[self.scheme].copies else float("inf")
+            space = SearchSpace(self.traffic, self.epilogue, most)
+            self._known[name] = MODES[name](self.groups, space)
         return self._known[name]
 
     def unfused(self, copies: Sequence[Copy] = ()) -> GroupCosts:

@@ -5,9 +5,10 @@ The results are made in bands of rows while weights stream past (`lfopt.planning
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
+from math import isfinite
 
 from lfopt.ir import BufferUse, Cost, Place
 from lfopt.ops import bits
@@ -35,8 +36,11 @@ class BrrMode(ExecutionMode):
     summary = "bands of rows: maps in full or in channel slices by turns, weights stream past once per band"
 
     def __init__(self, groups: Groups, space: SearchSpace) -> None:
-        """`space` changes nothing here."""
+        """`space.max_recompute` caps the multiply-accumulates of a group; of most schemes it is infinite."""
         self.groups = groups
+        self.most_macs: Callable[[int], float] | None = None
+        if isfinite(space.max_recompute):
+            self.most_macs = partial(groups.most_macs, allowed=space.max_recompute)
         # by width of the slices, and whether sums are wide
         self._wider: dict[tuple[int, bool], BandedGroups] = {}
 
@@ -49,7 +53,7 @@ class BrrMode(ExecutionMode):
         """Needs and schedules with slices of `width` channels."""
         if (width, wide) not in self._wider:
             self._wider[width, wide] = BandedGroups(
-                self.groups.dataflow, self.groups.hardware, width, wide=wide
+                self.groups.dataflow, self.groups.hardware, width, wide=wide, most_macs=self.most_macs
             )
         return self._wider[width, wide]
 

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
+from math import inf
 from operator import neg
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -38,8 +39,9 @@ class SearchSpace(NamedTuple):
 
     traffic: Traffic = DEFAULT_TRAFFIC
     epilogue: bool = EPILOGUE  # whether an operator and its epilogue may run on any buffer
-    # multiply-accumulates that a group may do, over those of its operators, as `Groups.most_macs` has it
-    max_recompute: float = 1.0
+    # multiply-accumulates that a group may do, over those of its operators, as `Groups.most_macs` has it;
+    # infinite in schemes that do not limit what bands make again
+    max_recompute: float = inf
 
 
 class TrafficTerms(NamedTuple):
