@@ -95,7 +95,8 @@ class CountingCode:
             for op, constants in zip(flow.operators, flow.weights, strict=True)
             for w in constants
         }
-        self.accesses, self.pieced = AccessPatterns.through(graph, plan.read_through), AccessTables()
+        self.accesses = AccessPatterns.through(graph, plan.read_through)
+        self.pieced = AccessTables()
         self.numbers: dict[str, int] = {}  # of tensors in the buffer
         self.tensors: list[str] = []
         self.gathered: set[str] = set()  # constants of which rows are picked in DRAM
@@ -291,11 +292,11 @@ class CountingCode:
             )
             self.rows += 1 if axis is None else shape[axis]
         axis_, channels_, bits, align, rows, memory, at = figures
-        place = len(self.tensors)
+        position = len(self.tensors)
         self.tensors.append("")  # before those that it is read from
         fragments, count = self.pieced.add(self.accesses.known.get(name, ()), self._number)
         extents = ", ".join(map(str, shape)) or "1"
-        self.tensors[place] = (
+        self.tensors[position] = (
             f"{{{len(shape)}, {axis_}, {channels_}, {{{extents}}}, {size}, {bits}, {align}, {rows}, "
             f"{memory}, {at}, {fragments}, {count}}}"
         )

@@ -1,14 +1,22 @@
-"""Nests of a plan's groups, from a file: whether they say what the groups do."""
+"""Nests of groups on the screen, and those of a plan from a file: whether they say what the groups do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from lfopt.app.screen import out, printable
 from lfopt.ir import DramBytes, Graph, InvalidConfig, Plan, PlannedGroup
 from lfopt.planning import GroupCosts, Traffic
 from lfopt.planning.nest.price import NestPricing
-from lfopt.planning.nest.text import parse_nest
+from lfopt.planning.nest.text import folded, parse_nest
 from lfopt.planning.steps.layout import BufferLayout
+
+
+def print_nest(lines: Iterable[str]) -> None:
+    """Print a nest, as wide as the screen."""
+    out.print("[bold]nest[/] [dim]how the group runs: docs/nests.md[/]")
+    for line in folded(lines, out.width):
+        out.print(printable(line), markup=False, soft_wrap=True)
 
 
 def nest_problems(plan: Plan, graph: Graph) -> Iterator[str]:

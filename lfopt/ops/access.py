@@ -8,14 +8,14 @@ there already, in the maps behind it. A reader can take it from there, in stride
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate
-from math import prod
 
 from lfopt.ir import Graph, InvalidPlan
 from lfopt.ops.call import Call
 from lfopt.ops.dataflow import maps_behind
 from lfopt.ops.parameters import permutation, slice_steps, split_sizes
-from lfopt.ops.pieces import Access, AccessPiece, along, chosen, permuted, reshaped, stored_whole
+from lfopt.ops.pieces import Access, AccessPiece, along, every, permuted, reshaped, stored_whole
 from lfopt.ops.table import spec
 
 MOST_PIECES = 64  # of a tensor behind all that may be read through
@@ -59,20 +59,20 @@ def _slice(call: Call, sources: Sources) -> list[Access] | None:
     access = sources[0]
     for axis, ((start, step), extent) in enumerate(zip(steps, call.result, strict=True)):
         if (start, step, extent) != (0, 1, call.shape(0)[axis]):
-            access = chosen(access, axis, range(start, start + step * extent, step))
+            access = every(access, axis, range(start, start + step * extent, step))
     return [access]
 
 
 def _gather(call: Call, sources: Sources) -> list[Access] | None:
+    """By one index: a list of them counts as weights, which somebody has to move."""
     indices = call.values[1]
-    if indices is None or call.constant[0]:
+    if indices is None or indices.size != 1 or call.constant[0]:
         return None
     shape = call.shape(0)
     axis = call.attribute("axis", 0) % len(shape)
-    flat = [int(index) % shape[axis] for index in indices.reshape(-1)]
-    access = chosen(sources[0], axis, flat)
-    gathered = (*shape[:axis], len(flat), *shape[axis + 1 :])
-    return [reshaped(access, gathered, call.result)]
+    index = int(indices.reshape(())) % shape[axis]
+    picked = (*shape[:axis], 1, *shape[axis + 1 :])
+    return [reshaped(along(sources[0], axis, index, index + 1), picked, call.result)]
 
 
 def _depth_to_space(call: Call, sources: Sources) -> list[Access] | None:
@@ -116,8 +116,8 @@ class AccessPatterns:
 
     def __init__(self, graph: Graph, *, by_rows: bool = False) -> None:
         """Nothing is read through at first. `by_rows`: maps lie row after row, not in ONNX's order."""
-        self.graph, self.by_rows = graph, by_rows
-        self.behind = maps_behind(graph)
+        self.graph = graph
+        self.by_rows = by_rows
         # tensors made by operators that are read through, and views of them
         self.known: dict[str, Access] = {}
 
@@ -138,6 +138,11 @@ class AccessPatterns:
                     raise InvalidPlan(f"node {operator.name!r} ({operator.kind}) cannot be read through")
                 accesses.known |= results
         return accesses
+
+    @cached_property
+    def behind(self) -> dict[str, str]:
+        """See `maps_behind`."""
+        return maps_behind(self.graph)
 
     def of(self, name: str) -> Access:
         """The pieces of a tensor: of one that is stored itself, a single one."""
@@ -165,28 +170,16 @@ class AccessPatterns:
         operands = [call.operator.inputs[k] for k in data]
         if rule is None or call.then or call.attention is not None or call.operator.domain:
             return None
-        first, alike = call.tensors[0], [call.tensors[k] for k in data]
+        first = call.tensors[0]
+        alike = [call.tensors[k] for k in data]
         if first is None or first.dtype == "string" or call.constant[0] and len(data) == 1:
             return None
         kinds = {(t.dtype, t.quantization) for t in (*alike, *call.result_tensors) if t is not None}
         if len(kinds) > 1:  # integers of another scale are computed anew
             return None
         pieces = rule(call, [self.of(name) for name in operands])
-        if pieces is None or self._loads_beside(call, data):
-            return None
         names = [name for name in call.operator.outputs if name]
-        return dict(zip(names, pieces, strict=True))
-
-    def _loads_beside(self, call: Call, data: Sequence[int]) -> bool:
-        """Whether the operator loads constants that are not in its result, such as a list of indices.
-
-        Those count as weights, which somebody has to move.
-        """
-        parameters = spec(call.operator.kind).parameters
-        return any(
-            constant and k not in data and k not in parameters and prod(call.shape(k)) > 1
-            for k, constant in enumerate(call.constant)
-        )
+        return None if pieces is None else dict(zip(names, pieces, strict=True))
 
     def sources(self, name: str) -> frozenset[str]:
         """The stored maps and constants that a tensor lies in."""

@@ -248,63 +248,29 @@ def along(access: Access, axis: int, start: int, stop: int) -> Access:
     return tuple(parts)
 
 
-def chosen(access: Access, axis: int, indices: Sequence[int]) -> Access:
-    """The elements of an axis by index, in as few pieces as steady steps between indices allow."""
-
-    def parts() -> Iterator[AccessPiece]:
-        at = 0
-        for steady in _steady(indices):
-            for piece in access:
-                yield from _stepped(piece, axis, steady, at)
-            at += len(steady)
-
-    return tuple(_limited(parts()))
-
-
-def _steady(indices: Sequence[int]) -> Iterator[range]:
-    """Indices as runs of equal steps.
-
-    >>> [*_steady([3, 4, 5, 9, 7])]
-    [range(3, 6), range(9, 5, -2)]
-    """
-    if isinstance(indices, range):
-        yield indices
-        return
-    at = 0
-    while at < len(indices):
-        stop, step = at + 1, 1
-        if stop < len(indices) and indices[stop] != indices[at]:
-            step = indices[stop] - indices[at]
-            while stop < len(indices) and indices[stop] - indices[stop - 1] == step:
-                stop += 1
-        yield range(indices[at], indices[at] + step * (stop - at), step)
-        at = stop
-
-
-def _stepped(piece: AccessPiece, axis: int, indices: range, at: int) -> Iterator[AccessPiece]:
-    """The elements of a piece with these indices along an axis, the first of which becomes index `at`."""
+def every(access: Access, axis: int, indices: range) -> Access:
+    """The elements of an axis with these indices, some steps apart."""
     if indices.step == 1:
-        low, high = piece.box[axis]
-        begin, end = max(low, indices.start), min(high, indices.stop)
-        for (first, last), offset, loops in part_of(piece.loops[axis], begin - low, end - low):
-            shift = at - indices.start + low
-            yield piece.spanning(axis, (shift + first, shift + last), offset, loops)
-        return
+        return along(access, axis, indices.start, indices.stop)
+    return tuple(_limited(part for piece in access for part in _stepped(piece, axis, indices)))
+
+
+def _stepped(piece: AccessPiece, axis: int, indices: range) -> Iterator[AccessPiece]:
+    """The elements of a piece with these indices along an axis."""
     low, high = piece.box[axis]
     inside = [k for k, index in enumerate(indices) if low <= index < high]
     if not inside:
         return
     loops = merged(piece.loops[axis])
-    first = indices[inside[0]] - low
     if len(loops) <= 1:
         stride = loops[0][1] if loops else 0
-        span = (at + inside[0], at + inside[-1] + 1)
+        first = indices[inside[0]] - low
         own = merged(((len(inside), stride * indices.step),))
-        yield piece.spanning(axis, span, first * stride, own)
+        yield piece.spanning(axis, (inside[0], inside[-1] + 1), first * stride, own)
         return
     for k in inside:
         ((_, offset, _),) = part_of(loops, indices[k] - low, indices[k] - low + 1)
-        yield piece.spanning(axis, (at + k, at + k + 1), offset, ())
+        yield piece.spanning(axis, (k, k + 1), offset, ())
 
 
 def stored_whole(tensor: Tensor, *, by_rows: bool = False) -> Access:

@@ -147,6 +147,7 @@ class Machine:
         }
         self.root = flow.behind
         self.attentions = attentions_of(flow)
+        self.patterns = AccessPatterns(self.graph)
         self.weights |= {
             (one.call.operator.name, w.name) for one in self.attentions.recognised for w in one.weights
         }
@@ -242,10 +243,10 @@ class Machine:
 
         Nothing is moved: of these elements, loads of the results count what they take.
         """
-        try:
-            AccessPatterns.through(self.graph, group.nodes)
-        except InvalidPlan as error:
-            raise Violation(f"group {group.id}: {error}") from None
+        for node in group.nodes:
+            if self.patterns.results(self.calls[node]) is None:
+                kind = self.calls[node].operator.kind
+                raise Violation(f"group {group.id}: node {node!r} ({kind}) cannot be read through")
         self._run_whole(group)
         for node in group.nodes:
             operands = (self.root[name] for name in self.calls[node].inputs if name in self.root)

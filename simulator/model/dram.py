@@ -47,8 +47,9 @@ def access(
     if step.gather:
         runs, reach = max(gathered_pieces(flow.calls[operators[step.gather]], step.box), 1), 0
     elif step.tensor in accesses:
-        runs, reach = runs_in(accesses[step.tensor], step.box)
-        runs, reach = max(runs, 1), reach * hardware.element_bytes
+        apart, elements = runs_in(accesses[step.tensor], step.box)
+        runs = max(apart, 1)
+        reach = elements * hardware.element_bytes
     elif step.tensor in flow.graph.tensors and step.tensor not in flow.graph.constants:
         runs, reach = _runs(step, flow.graph.shape(step.tensor))
     return in_runs(runs, -(-step.bytes // runs), hardware, reach)

@@ -30,14 +30,10 @@ def access_problems(
         yield f"DRAM bytes: the plan says {group.dram}, and what is read through moves nothing"
     if kept := [name for name in net.makes[members[0]] if name in net.stored]:
         yield f"{kept[0]!r} is a result of the network, and is never stored"
-    try:
-        AccessPatterns.through(net.graph, members)
-    except InvalidPlan as error:
-        yield str(error)
 
 
 def pattern_problems(net: RecountNetwork, plan: Plan) -> Iterator[str]:
-    """Why tensors cannot be read through all of the plan's operators together."""
+    """Why tensors cannot be read through the plan's operators, each and all together."""
     try:
         AccessPatterns.through(net.graph, plan.read_through)
     except InvalidPlan as error:
@@ -47,7 +43,8 @@ def pattern_problems(net: RecountNetwork, plan: Plan) -> Iterator[str]:
 def last_use(net: RecountNetwork, owner: dict[str, int], through: frozenset[str], name: str, end: int) -> int:
     """The last group that reads a map, or what is read through to it; `end`: where a reader is in none."""
     last = -1
-    waiting, seen = [name], {name}
+    waiting = [name]
+    seen = {name}
     while waiting:
         for reader in net.readers[waiting.pop()]:
             last = max(last, owner.get(reader, end))

@@ -45,8 +45,9 @@ from lfopt.app.options import (
 )
 from lfopt.app.origins import named_table
 from lfopt.app.pipeline import load_network
+from lfopt.app.plan_nests import print_nest
 from lfopt.app.report.cuts import Growth, growths, named
-from lfopt.app.screen import err, note, out, printable, shown, spread
+from lfopt.app.screen import err, note, out, shown, spread
 from lfopt.app.sizes import UNLIMITED, memories, of_buffer, parse_shapes, size_option
 from lfopt.app.verify import load_planned
 from lfopt.ir import Graph, InvalidConfig, PlannedGroup
@@ -54,7 +55,7 @@ from lfopt.ir.names import shared_prefix, span
 from lfopt.ir.origins import scope_of
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, masks_of
-from lfopt.planning.nest.text import folded, nest_lines
+from lfopt.planning.nest.text import nest_lines
 
 DIGITS = {"analytic": 0}  # of scores; bytes there
 NONE = "-"  # where a figure would stand
@@ -303,13 +304,13 @@ def _print_nest(costs: GroupCosts, explanation: Explanation) -> None:
     """How a group that may run does so, where its mode says it as a nest."""
     if explanation.cost is None:
         return
-    mode, group, beta = costs.modes[explanation.cost.mode], explanation.group, costs.hardware.buffer_bytes
+    mode = costs.modes[explanation.cost.mode]
+    group = explanation.group
+    beta = costs.hardware.buffer_bytes
     nest = mode.schedule(group, beta, mode.terms(group, beta).band_rows).nest
-    if nest is None:
-        return
-    out.print("\n[bold]nest[/] [dim]how it runs, see docs/nests.md[/]")
-    for line in folded(nest_lines(costs.dataflow, nest), out.width):
-        out.print(printable(line), markup=False, soft_wrap=True)
+    if nest is not None:
+        out.print()
+        print_nest(nest_lines(costs.dataflow, nest))
 
 
 def _print_uses(explanation: Explanation, top: int) -> None:

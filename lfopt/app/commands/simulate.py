@@ -16,7 +16,8 @@ from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import check_group, check_top
 from lfopt.app.options import GroupOption, PlanOption, TraceEventsOption, TraceOption
 from lfopt.app.origins import by_name, named_table, scope_of_named
-from lfopt.app.screen import mib, out, printable, shown, spread, table
+from lfopt.app.plan_nests import print_nest
+from lfopt.app.screen import mib, out, shown, spread, table
 from lfopt.app.sizes import memories, of_buffer, share_of
 from lfopt.app.trace import MOST_EVENTS, model_trace, write_trace
 from lfopt.app.verify import load_planned
@@ -35,7 +36,6 @@ from lfopt.ir import (
 from lfopt.ir.listing import listing
 from lfopt.ir.names import span
 from lfopt.planning import MODES
-from lfopt.planning.nest.text import folded
 from simulator.model.simulate import simulate as simulated
 
 WIDE = 110  # columns from which the lists say more
@@ -342,9 +342,7 @@ def _print_group(report: GroupReport, group: PlannedGroup, hardware: Hardware) -
         out.print(f"no steps, bytes by formula: {escape(report.by_formula)}")
         return
     if group.nest:
-        out.print("[bold]nest[/] [dim]how the group runs: docs/nests.md[/]")
-        for line in folded(group.nest, out.width):
-            out.print(printable(line), markup=False, soft_wrap=True)
+        print_nest(group.nest)
         out.print()
     _print_places(group)
     out.print(

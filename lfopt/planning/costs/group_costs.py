@@ -495,6 +495,6 @@ class GroupCosts:
         return self.rules.compatible(self.bounds.compatible)
 
     def rest_bytes(self, executed: int, before: int, group: int) -> int:
-        """See `Bounds`."""
+        """See `Bounds`: at first from its own figure, which may be below `least_bytes`."""
         known = before if executed else self.bounds.least_bytes
         return self.bounds.rest_bytes(executed, known, group)
