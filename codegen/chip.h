@@ -304,6 +304,47 @@ static void move_map(const context *m, int store, int name, int kind, const box 
     }
 }
 
+/* The newest piece, or any other, that holds a part of one row of a map; 0 if there is none. */
+static const piece *piece_of(const context *m, int name, const box *part, int row)
+{
+    const tensor *t = &tensors[name];
+    const piece *last = m->chip->rows[t->rows + row];
+    for (int n = -1; n < PIECES; n++) {
+        const piece *p = n < 0 ? last : &m->chip->pieces[n];
+        int holds = p && p->name == name && p->row == row;
+        for (int k = 0; holds && k < t->rank; k++)
+            if (k != t->axis)
+                holds = p->frame.first[k] <= part->first[k] && part->stop[k] <= p->frame.stop[k];
+        if (holds) return p;
+    }
+    return 0;
+}
+
+/* Copy a box of a map, row by row, from where it lies in the buffer to the slots of a place. */
+static void carry(const context *m, int name, const box *b, const place *where, int number, int base)
+{
+    const tensor *t = &tensors[name];
+    const int first = t->axis < 0 ? 0 : b->first[t->axis], stop = t->axis < 0 ? 1 : b->stop[t->axis];
+    for (int row = first; row < stop; row++) {
+        box part = *b;
+        if (t->axis >= 0) part.first[t->axis] = row, part.stop[t->axis] = row + 1;
+        const piece *from = piece_of(m, name, &part, row);
+        if (!from) {
+            missing(m, name);
+            return;
+        }
+        piece here = *from, aside;
+        here.frame = part;
+        for (int k = 0; k < t->rank; k++)
+            here.start += (part.first[k] - from->frame.first[k]) * from->step[k] * t->size;
+        aside.start = m->chip->spare;
+        set_frame(t, &aside, &part);
+        move_row(t, &aside, &here);
+        claim(m, name, &part, where, number + row - first, base);
+        move_row(t, m->chip->rows[t->rows + row], &aside);
+    }
+}
+
 /* Load a block of a constant into a slot. */
 static void load_block(const context *m, int name, int kind, const box *b, const place *where, int number,
                        size_t offset, int base)

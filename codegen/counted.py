@@ -28,6 +28,7 @@ from codegen.source import Unsupported
 from codegen.writer import Writer
 from lfopt.ir import (
     Box,
+    Carry,
     Compute,
     Graph,
     Loop,
@@ -343,6 +344,8 @@ class CountingCode:
                     self._load_parameters(node)
                 elif isinstance(node, Transfer):
                     self._transfer(group, node, first_place, base(node.tensor, node.place))
+                elif isinstance(node, Carry):
+                    self._carry(node, first_place, base)
                 else:
                     self._compute(group, node, first_place, base)
 
@@ -413,6 +416,13 @@ class CountingCode:
         else:
             kind = ("L2_WRITTEN" if node.store else "L2_READ") if node.kind == "l2" else kind
             self.groups(f"move_map(m, {int(node.store)}, {k}, {kind}, {box}, {where}, {slot}, {base});")
+
+    def _carry(self, node: Carry, first_place: int, base: Callable[[str, int], int]) -> None:
+        """Copy a box of a map within the buffer, from whatever pieces of the group hold it."""
+        where = f"&places[{first_place + node.place}]"
+        slot = _moved(node, len(node.box), node.slot)
+        box, first = _box(node, node.box, 0), base(node.tensor, node.place)
+        self.groups(f"carry(m, {self._number(node.tensor)}, {box}, {where}, {slot}, {first});")
 
     def _claim(
         self,

@@ -2,8 +2,8 @@
 
 * `by_strips`, of mode strips: rings of as many rows as in mode lbdf, each row as long as a strip of its map.
   Which columns of every map a strip takes follows from its readers, backwards, as in the planner
-  (`lfopt.planning.strips`); here of two strips for each number of strips, the one in the middle, since inner
-  strips are alike, and the last. The least over the numbers of strips whose multiply-accumulates, halos
+  (`lfopt.planning.columns.strips`); here of two strips for each number of strips, the one in the middle, as
+  inner strips are alike, and the last. The least over the numbers of strips whose multiply-accumulates, halos
   included, are allowed; infinite if none are.
 * `by_slices`, `by_gates`, of modes sliced and gated: what the planner says. Few groups can run so, and are
   told at a look: segments from one contraction to another, blocks around a gate. What they need is a closed
@@ -22,11 +22,11 @@ from lfopt.ir import Hardware
 from lfopt.ops import Dataflow, RowReads
 from lfopt.ops.columns import column_count, column_reads
 from lfopt.planning import MODES
+from lfopt.planning.columns.strips import StripGroups
 from lfopt.planning.defaults import MAX_RECOMPUTE
 from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes import ExecutionMode, SearchSpace
 from lfopt.planning.nest.spans import lowest, needed
-from lfopt.planning.strips import StripGroups
 
 # strips tried, of whole columns of the narrowest map
 EVEN = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
@@ -142,7 +142,7 @@ class BeyondFormulas(Formulas):
         return count, narrowest
 
     def _ends(self, members: np.ndarray, at: np.ndarray, count: np.ndarray) -> dict[int, StripEnds]:
-        """Ends of the strips of every map, as in `lfopt.planning.strips`.
+        """Ends of the strips of every map, as in `lfopt.planning.columns.strips`.
 
         `at`: (groups, COUNTS, cuts), columns at which results are cut; `count`: (groups, 1, 1), their
         columns.

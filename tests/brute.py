@@ -124,9 +124,7 @@ def prices(
         GroupCosts(flow, hardware, traffic, epilogue=epilogue).modes["tiled"],
         SlicedGroups(Groups(flow, hardware), MAX_RECOMPUTE),
     )
-    every = (
-        GroupCosts(flow, hardware, traffic, epilogue=epilogue, scheme="all").modes if scheme == "all" else {}
-    )
+    modes = GroupCosts(flow, hardware, traffic, epilogue=epilogue, scheme=scheme).modes
     assert isinstance(tilings, TiledMode)
 
     def price(mask: int) -> int | None:
@@ -145,7 +143,7 @@ def prices(
             return None
         bytes_by_mode: list[int] = []
         held = weight_bytes(net, names, hardware)[1] < (hardware.weight_buffer_bytes or beta)
-        if scheme in ("lbdf", "auto", "all") and counted.buffer_bytes < beta and held:
+        if scheme in ("lbdf", "patches", "auto", "all") and counted.buffer_bytes < beta and held:
             bytes_by_mode.append(once)
         if scheme in ("resident", "auto", "all") and resident.need(mask) < beta:
             bytes_by_mode.append(once + resident.padding(mask))
@@ -155,8 +153,9 @@ def prices(
             bytes_by_mode.append(
                 once - counted.dram.weight + sliced.weight_bytes - counted.dram.input + sliced.input_bytes
             )
-        for mode in ("strips", "gated") if every else ():
-            bytes_by_mode += [cost.dram_bytes for cost in (every[mode].price(mask, beta, once),) if cost]
+        for mode in ("strips", "gated", "patches"):
+            cost = modes[mode].price(mask, beta, once) if mode in modes else None
+            bytes_by_mode += [cost.dram_bytes] if cost else []
         if len(names) == 1 or (epilogue and not not_an_epilogue(net, names)):
             if traffic is not Traffic.TILED or once in bytes_by_mode:
                 bytes_by_mode.append(once)

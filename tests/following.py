@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from lfopt.ir import Compute, Hardware, Loop, Node, Place, Plan, PlannedGroup, dram_bytes, round_up, row_axis
+from lfopt.ir import Hardware, Loop, Node, Place, Plan, PlannedGroup, Transfer, dram_bytes, round_up, row_axis
 from lfopt.planning import total_dram
 
 
@@ -53,7 +53,7 @@ def honest_bytes(nodes: tuple[Node, ...], hardware: Hardware, *, constants: bool
     def honest(node: Node) -> Node:
         if isinstance(node, Loop):
             return replace(node, body=honest_bytes(node.body, hardware, constants=constants))
-        if isinstance(node, Compute):
+        if not isinstance(node, Transfer):
             return node
         extents = tuple(max(stop - start, 0) for start, stop in node.box)
         if node.kind == "weight" and constants and not node.gather:

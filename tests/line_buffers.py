@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from lfopt.ir import Compute, DramBytes, Graph, Hardware, PlannedGroup, Span, box_shape, row_axis, unfold
+from lfopt.ir import (
+    Compute,
+    DramBytes,
+    Graph,
+    Hardware,
+    PlannedGroup,
+    Span,
+    Transfer,
+    box_shape,
+    row_axis,
+    unfold,
+)
 from simulator.recount import RecountNetwork
 from simulator.recount.flights import flights_of, with_flights
 from simulator.recount.groups import in_order, moved_once, weight_bytes
@@ -212,7 +223,7 @@ def rows_of_steps(net: RecountNetwork, group: PlannedGroup) -> dict[str, list[Sp
             if step.inputs is not None:
                 rows[op].append(step.inputs)
                 continue
-        elif step.gather:
+        elif isinstance(step, Transfer) and step.gather:
             op, boxes = step.gather, (step.box,)
         else:
             continue

@@ -5,7 +5,7 @@ Every step becomes commands, which wait for each other where they must, folded i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd, prod
 
@@ -23,6 +23,7 @@ from codegen.accel.waits import Waits
 from codegen.source import Unsupported
 from lfopt.ir import (
     UNLIMITED,
+    Carry,
     CommandStream,
     Compute,
     Graph,
@@ -238,14 +239,23 @@ class _Encoder:
             self.chip.now = number
             if id(step) in loads:
                 self._make_room(group, loads[id(step)])
-            for run in (
-                runs_of(site, calls[step.operator], step)
-                if isinstance(step, Compute)
-                else self._transfer(group, step)
-            ):
+            for run in self._commands(group, step, site, calls):
                 self.waits.add(run)
                 self.commands += 1
                 yield step, number, run
+
+    def _commands(
+        self, group: PlannedGroup, step: Step, site: Site, calls: Mapping[str, Call]
+    ) -> Iterable[IssuedCommand]:
+        """The commands of one step."""
+        if isinstance(step, Carry):
+            raise Unsupported(
+                f"group {group.id}: {step.tensor!r} is copied from place to place within the buffer; the "
+                "accelerator loads, computes and stores"
+            )
+        if isinstance(step, Transfer):
+            return self._transfer(group, step)
+        return runs_of(site, calls[step.operator], step)
 
     def _transfer(self, group: PlannedGroup, step: Transfer) -> Sequence[IssuedCommand]:
         if step.gather:

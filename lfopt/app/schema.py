@@ -23,7 +23,7 @@ from lfopt.app.answers.table import ANSWERS, name_of
 from lfopt.app.batch.jobs import BatchFile
 from lfopt.app.config import CAPS, Config
 from lfopt.app.options import help_of
-from lfopt.ir import SCHEMA, UNLIMITED, Compute, Hardware, Loop, Plan, PlannedGroup, Transfer
+from lfopt.ir import SCHEMA, UNLIMITED, Carry, Compute, Hardware, Loop, Plan, PlannedGroup, Transfer
 from lfopt.ir.hardware import MAX_PJ, MAX_TEXT, TEXTS, AssumedBytes, bounds
 from lfopt.ir.listing import COMPUTE, LOOP, TRANSFER
 from lfopt.ir.names import PLAIN
@@ -69,7 +69,8 @@ def dataclasses_of(kinds: Iterable[type]) -> list[type]:
     return classes
 
 
-CLASSES = dataclasses_of((*TYPES.values(), Transfer, Compute, Loop))  # the steps stand in plan.json as text
+# the steps stand in plan.json as text
+CLASSES = dataclasses_of((*TYPES.values(), Transfer, Carry, Compute, Loop))
 _OF_KIND = {kind.__name__: kind for kind in CLASSES}
 Schema = dict[str, Any]
 

@@ -19,6 +19,7 @@ from hw_rtl.run import CommandTime, RunResult
 from lfopt.app.files import path_of, write_text
 from lfopt.app.screen import err, shown
 from lfopt.ir import (
+    Carry,
     Compute,
     Graph,
     GroupReport,
@@ -321,6 +322,9 @@ class _Drawing:
                 "box": one.step.boxes,
                 **{key: value for key, value in self.origins[name]._asdict().items() if value},
             }
+        elif isinstance(one.step, Carry):
+            name, category = f"carry {one.step.tensor}", "carry"
+            args["box"] = one.step.box
         else:
             name, category = f"{VERBS[one.step.store]} {one.step.tensor}", one.step.kind
             args |= {"bytes": one.step.bytes, "box": one.step.box}

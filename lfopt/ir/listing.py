@@ -9,6 +9,8 @@ A Transfer names its tensor, box, byte class, pieces x bytes of each, place and 
 and the Gather that it serves); place `-` is the store for parameters, and what is loaded there is named by
 the operator that needs it.
 
+A carry copies a box of a map within the buffer: it names map, box, place and slot.
+
 A Compute names its operator, the box of each result, and their places (`-` where a result is not kept); `in
 a:b` is what it reads of what it folds (input channels of a contraction, rows of a reduction), `sums
 p:first|more|last` the place of its partial sums, `then` the elementwise operators that follow in flight.
@@ -25,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from lfopt.ir.box import Box
 from lfopt.ir.errors import InvalidPlan
 from lfopt.ir.names import is_plain
-from lfopt.ir.schedule import Compute, Loop, Node, Stride, Transfer
+from lfopt.ir.schedule import Carry, Compute, Loop, Node, Stride, Transfer
 
 INDENT = "  "
 
@@ -46,6 +48,9 @@ def listing(nodes: Sequence[Node], depth: int = 0) -> Iterator[str]:
             verb, arrow = ("store", "<-") if node.store else ("load", "->")
             moved = f"{node.kind} {node.rows}x{node.row_bytes} {arrow} {where}"
             yield f"{pad}{verb} {quoted(node.tensor)}{_box(node.box)} {moved}{gather}{_strides(node.strides)}"
+        elif isinstance(node, Carry):
+            where = f"{node.place}.{node.slot}"
+            yield f"{pad}carry {quoted(node.tensor)}{_box(node.box)} -> {where}{_strides(node.strides)}"
         else:
             boxes = " ".join(map(_box, node.boxes))
             places = " ".join("-" if place < 0 else str(place) for place in node.places)
@@ -88,6 +93,7 @@ TRANSFER = re.compile(
     rf"(?P<place>-|{NUMBER})\.(?P<slot>{NUMBER})(?:\+(?P<offset>{NUMBER}))?"
     rf"(?: gather (?P<gather>{NAME}))?{MOVES}"
 )
+CARRY = re.compile(rf"carry (?P<name>{NAME})(?P<box>{BOX}) -> (?P<place>{NUMBER})\.(?P<slot>{NUMBER}){MOVES}")
 COMPUTE = re.compile(
     rf"compute (?P<name>{NAME}) (?P<boxes>{BOX}(?: {BOX})*) -> (?P<places>(?:-|{NUMBER})(?: (?:-|{NUMBER}))*)"
     rf"(?: in (?P<low>{NUMBER}):(?P<high>{NUMBER}))?(?: sums "
@@ -114,15 +120,21 @@ def parse(lines: Sequence[str]) -> tuple[Node, ...]:
             open_loops[-1][1].append(_transfer(match))
         elif match := COMPUTE.fullmatch(text):
             open_loops[-1][1].append(_compute(match))
+        elif match := CARRY.fullmatch(text):
+            open_loops[-1][1].append(_carry(match))
         else:
             raise InvalidPlan(
                 f"steps, line {number}: found {text[:80]!r}; "
-                f"accepted: load, store, compute, loop N {{ or }}, numbers below 10**18"
+                f"accepted: load, store, carry, compute, loop N {{ or }}, numbers below 10**18"
             )
         leaf = open_loops[-1][1][-1] if open_loops[-1][1] else None
-        if isinstance(leaf, (Transfer, Compute)) and (
-            len(leaf.strides) not in (0, len(open_loops) - 1)
-            or any(len(move) != len(leaf.origin) for move in leaf.strides)
+        if (
+            leaf is not None
+            and not isinstance(leaf, Loop)
+            and (
+                len(leaf.strides) not in (0, len(open_loops) - 1)
+                or any(len(move) != len(leaf.origin) for move in leaf.strides)
+            )
         ):
             raise InvalidPlan(
                 f"steps, line {number}: 'by' must give {len(leaf.origin)} numbers for each of the "
@@ -145,6 +157,16 @@ def _transfer(match: re.Match[str]) -> Transfer:
         slot=int(match["slot"]),
         offset=int(match["offset"] or 0),
         gather=unquoted(match["gather"] or ""),
+        strides=_parsed_strides(match["moves"]),
+    )
+
+
+def _carry(match: re.Match[str]) -> Carry:
+    return Carry(
+        tensor=unquoted(match["name"]),
+        box=_parsed_box(match["box"]),
+        place=int(match["place"]),
+        slot=int(match["slot"]),
         strides=_parsed_strides(match["moves"]),
     )
 

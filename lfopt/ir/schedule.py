@@ -119,6 +119,30 @@ class Transfer:
 
 
 @dataclass(frozen=True, slots=True)
+class Carry:
+    """A copy of a box of a map from where it lies in the buffer to another place there.
+
+    Where it lies follows from what is on chip, as for the operands of a Compute. No byte of DRAM moves.
+    """
+
+    tensor: str  # the map, by name
+    box: Box  # in the map's own axes
+    place: int  # index into the group's places: where it goes
+    slot: int  # number of the first row; row k of the box has number slot + k
+    # per enclosing loop, outermost first: what (every start of the box, slot) moves by
+    strides: tuple[Stride, ...] = ()
+
+    @property
+    def origin(self) -> Stride:
+        """What moves from iteration to iteration."""
+        return (*(start for start, _ in self.box), self.slot)
+
+    def moved(self, by: Stride) -> Carry:
+        """The copy of the first iteration moved by some elements and slots, outside of loops."""
+        return Carry(self.tensor, _shifted(self.box, by), self.place, self.slot + by[-1])
+
+
+@dataclass(frozen=True, slots=True)
 class Compute:
     """One operator on one box of each of its results.
 
@@ -175,7 +199,7 @@ class Loop:
     body: tuple[Node, ...]  # of the first iteration
 
 
-Step = Transfer | Compute
+Step = Transfer | Carry | Compute
 Node = Step | Loop
 
 
@@ -434,6 +458,9 @@ class _Keys:
                 node.gather,
                 node.strides,
             )
+        elif isinstance(node, Carry):
+            extents = tuple(stop - start for start, stop in node.box)
+            key = ("carry", node.tensor, extents, node.place, node.strides)
         else:
             extents = tuple(tuple(stop - start for start, stop in box) for box in node.boxes)
             inputs = node.inputs[1] - node.inputs[0] if node.inputs else None

@@ -17,6 +17,7 @@ import numpy as np
 from lfopt.ir import (
     NO_L2,
     Box,
+    Carry,
     Compute,
     DramBytes,
     DramTensor,
@@ -330,6 +331,9 @@ class Machine:
                     raise IndexError(f"there are no {what} {start}:{stop}")
             self._compute(step)
             return
+        if isinstance(step, Carry):
+            self._carry(step)
+            return
         if step.kind == "parameter":
             self._load_parameters(step, inside)
             return
@@ -481,6 +485,15 @@ class Machine:
         self._map(step.tensor, self.dram)[slices(step.box)] = values
         self._map(step.tensor, self.written)[slices(step.box)] = True
 
+    def _carry(self, step: Carry) -> None:
+        if step.tensor not in self.root:
+            raise IndexError(f"{step.tensor!r} is no map of the network")
+        self._check(step.tensor, step.box)
+        if box_elements(step.box):
+            values = self._from_buffer(step.tensor, step.box).copy()
+            shape = self.graph.shape(step.tensor)
+            self.buffer.write_rows(step.tensor, shape, step.box, values, step.place, step.slot, together=True)
+
     def _compute(self, step: Compute) -> None:
         call, then = self._called(step)
         self._check_parameters(call)
@@ -614,6 +627,8 @@ def _first_row(box: Box) -> int:
 def _describe(step: Step) -> str:
     if isinstance(step, Compute):
         return f"compute {step.operator!r} {_text(step.boxes[0])}"
+    if isinstance(step, Carry):
+        return f"carry {step.tensor!r} {_text(step.box)}"
     return f"{'store' if step.store else 'load'} {step.tensor!r} {_text(step.box)}"
 
 

@@ -46,6 +46,7 @@ from typing import NamedTuple
 
 from lfopt.ir import (
     Box,
+    Carry,
     Compute,
     DramAccess,
     Hardware,
@@ -165,7 +166,22 @@ class Engines:
         if isinstance(step, Transfer):
             cycles = transfer_cycles(step, self.hardware)
             return cycles if self._as_port or step.kind == "l2" else max(cycles, self.dram_cycles(step))
+        if isinstance(step, Carry):
+            return self._carry_cycles(step.box)
         return sum(self.command(part).cycles for part in self.split(step))
+
+    def _carry_cycles(self, box: Box) -> int:
+        """Cycles of a copy within the buffer: that of an operator of one operand on the vector lanes."""
+        size, axis = box_elements(box), CHANNEL_AXIS_OF_RANK.get(len(box))
+        if not size or axis is None:
+            return COMMAND_CYCLES + ceil(size / self.hardware.vector_lanes)
+        channels = box[axis][1] - box[axis][0]
+        return COMMAND_CYCLES + ceil(channels / self.hardware.vector_lanes) * _pixels(size // channels)
+
+    def carried(self, step: Carry) -> ComputeWork:
+        """Bytes of a copy within the buffer: out of it, through the vector lanes, and into it."""
+        size = box_elements(step.box) * self.hardware.element_bytes
+        return ComputeWork(vector_bytes=size, buffer_bytes=2 * size)
 
     def access(self, step: Transfer) -> DramAccess:
         """Bursts and pages of DRAM that a transfer takes."""
@@ -227,7 +243,7 @@ class Engines:
         """Commands that run, all iterations counted."""
         return sum(
             times
-            * (1 if isinstance(step, Transfer) else sum(len(self._parts(one)) for one in self.passes(step)))
+            * (sum(len(self._parts(one)) for one in self.passes(step)) if isinstance(step, Compute) else 1)
             for times, step in counted_leaves(nodes)
         )
 

@@ -12,6 +12,7 @@ from math import ceil
 
 from lfopt.ir import (
     Box,
+    Carry,
     Compute,
     DramAccess,
     DramBytes,
@@ -57,6 +58,8 @@ class Meter:
             if isinstance(step, Compute):
                 for one in self.accelerator.passes(step):
                     spending.compute(self.accelerator.work(one), times)
+            elif isinstance(step, Carry):
+                spending.compute(self.accelerator.carried(step), times)
             elif step.kind == "weight" and not step.gather:
                 weights += times * step.bytes
         spending.transfer(moved.total, self._access(steps, moved), weights)

@@ -18,6 +18,7 @@ import numpy as np
 
 from lfopt.ir import (
     Box,
+    Carry,
     Compute,
     Hardware,
     Loop,
@@ -26,6 +27,7 @@ from lfopt.ir import (
     Span,
     Step,
     Transfer,
+    cut,
     row_axis,
     row_count,
     step_count,
@@ -139,6 +141,8 @@ def likeness(group: PlannedGroup, flow: Dataflow) -> Hashable:
                 keys.append((node.count, of(node.body)))
             elif isinstance(node, Transfer):
                 keys.append((node.store, number(node.tensor), node.box, node.place, node.slot, node.strides))
+            elif isinstance(node, Carry):
+                keys.append(("carry", number(node.tensor), node.box, node.place, node.slot, node.strides))
             else:
                 keys.append(
                     (
@@ -244,6 +248,8 @@ class _SlotWalk:
         self.contents.now = now
         if isinstance(step, Compute):
             self._compute(step, by)
+        elif isinstance(step, Carry):
+            self._carry(step, by)
         elif step.kind != "parameter":  # those have a store of their own
             self._transfer(step, by)
 
@@ -253,14 +259,27 @@ class _SlotWalk:
             box = step.moved(by).box if by else step.box
             self.contents.put_block(Block(step.tensor, box, step.place, slot, step.offset), step.bytes)
             return
-        if id(step) not in self.boxes:
-            shape = self.flow.graph.shape(step.tensor)
-            self.boxes[id(step)] = (self._box(step, step.tensor, shape, step.box, step.place, 0),)
-        (loaded,) = self.boxes[id(step)]
+        loaded = self._one_box(step)
         if step.store:
             self.contents.rows_on_chip(step.tensor, *loaded.span(by))
         else:
             self._write(loaded, by, slot)
+
+    def _carry(self, step: Carry, by: Stride) -> None:
+        carried = self._one_box(step)
+        box = step.moved(by).box if by else step.box
+        axis = row_axis(carried.shape)
+        part = box if axis is None else cut(box, axis, (0, 1))
+        self.contents.rows_on_chip(step.tensor, *carried.span(by), part)
+        self._write(carried, by, step.slot + (by[-1] if by else 0))
+
+    def _one_box(self, step: Transfer | Carry) -> _WrittenBox:
+        """The box that a step moves."""
+        if id(step) not in self.boxes:
+            shape = self.flow.graph.shape(step.tensor)
+            self.boxes[id(step)] = (self._box(step, step.tensor, shape, step.box, step.place, 0),)
+        (box,) = self.boxes[id(step)]
+        return box
 
     def _compute(self, step: Compute, by: Stride) -> None:
         """Read operands, write results or partial sums."""

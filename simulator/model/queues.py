@@ -8,10 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from lfopt.ir import Box, Compute, Hardware, Node, Place, Span, Transfer, box_shape, in_line, row_axis
+from lfopt.ir import (
+    Box,
+    Carry,
+    Compute,
+    Hardware,
+    Node,
+    Place,
+    Span,
+    Transfer,
+    box_shape,
+    in_line,
+    row_axis,
+    row_count,
+)
 from lfopt.ops import Call, Dataflow, RowReads, keeps_rows
 from lfopt.ops.access import AccessPatterns
 from lfopt.ops.footprint import folds_rows, footprints
+from lfopt.planning.steps.layout import row_span
 from simulator.model.parameters import ParameterResidency
 
 BEGIN_CYCLES = 4  # from when a command is set up, and may start, until its first pixel is read
@@ -129,6 +143,7 @@ class Queues:
         self.users: list[Users] = []
         self.traces: list[RegionHistory] = []  # of the groups before
         self.homes: dict[str, tuple[int, int]] = {}  # per map: (place, number of its row 0)
+        self.lying: dict[str, set[int]] = {}  # per map: places to which rows of it came
         self.pieces: dict[str, list[BlockPart]] = {}
         self.blocks: dict[tuple[int, int], list[BlockPart]] = {}  # per place and slot
         self.parameters = ParameterResidency(flow, index, hardware)
@@ -176,7 +191,7 @@ class Queues:
                     place, others, [t for t in self.traces if t.start < place.end and place.address < t.end]
                 )
             )
-        self.homes, self.pieces, self.blocks = {}, {}, {}
+        self.homes, self.lying, self.pieces, self.blocks = {}, {}, {}, {}
 
     def _enter(self, queue: int) -> int:
         """Cycle in which the next command enters a queue: 0 loads, 1 stores, 2 computes."""
@@ -254,6 +269,33 @@ class Queues:
         if step.accumulator >= 0:
             self.users[step.accumulator].latest[0] = done
 
+    def carry(self, step: Carry, cycles: int) -> None:
+        """Issue the next command, a copy within the buffer, which runs in the queue of computes.
+
+        It waits for all that came to the places of its map.
+        """
+        entered, target = self._enter(2), self.users[step.place]
+        spans = target.spans(step.slot, row_count(box_shape(step.box)))
+        lying = [self.users[place] for place in self.lying.get(step.tensor, ())]
+        wait = max(entered, _last(target.loaded, spans), _last(target.stored, spans))
+        wait = max([wait, *(max(users.latest[:2]) for users in lying)])
+        wait = max([wait, *(max(self.users[k].latest[1:]) for k in target.others)])
+        self.begun = max(wait, max(entered, self.begun) + self.hardware.start_cycles, self.ended)
+        self.ended = self.room = self.begun + cycles
+        done = self.ended + self.hardware.drain_cycles
+        self.line.computes.append((self.begun, done))
+        self.busy[2] += cycles
+        for users in (*lying, target):
+            _mark(users.used, [(0, users.slots)], done)
+            users.latest[0] = done
+        _mark(target.computed, spans, done)
+        self._lies(step.tensor, step.place, step.slot - row_span(step.box)[0])
+
+    def _lies(self, tensor: str, place: int, number: int) -> None:
+        """Note to which place rows of a map came; `number`: of its row 0 there."""
+        self.homes[tensor] = place, number
+        self.lying.setdefault(tensor, set()).add(place)
+
     def _numbers(self, transfer: Transfer) -> Sequence[Span]:
         users = self.users[transfer.place]
         return users.spans(transfer.slot, transfer.rows if users.rows else 1)
@@ -267,8 +309,7 @@ class Queues:
         for k in users.others:
             wait = max(wait, self.users[k].latest[0], self.users[k].latest[2])
         if users.rows:
-            axis = row_axis(box_shape(load.box))
-            self.homes[load.tensor] = (load.place, load.slot - (load.box[axis][0] if axis is not None else 0))
+            self._lies(load.tensor, load.place, load.slot - row_span(load.box)[0])
         else:
             self._put(
                 BlockPart(
@@ -311,7 +352,7 @@ class Queues:
                 axis = row_axis(box_shape(box))
                 first, stop = box[axis] if axis is not None else (0, 1)
                 yield place, self.users[place].spans(first, stop - first)
-                self.homes[self.flow.maps[name].name] = (place, 0)
+                self._lies(self.flow.maps[name].name, place, 0)
 
     def _operands(self, op: int, step: Compute) -> Iterator[tuple[int, Sequence[Span]]]:
         """(place, slots) of every operand of a step that earlier steps have put on chip."""

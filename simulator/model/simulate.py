@@ -16,6 +16,7 @@ from itertools import groupby
 from lfopt.ir import (
     NO_L2,
     Box,
+    Carry,
     Compute,
     Cycles,
     DramAccess,
@@ -280,6 +281,8 @@ def _by_steps(group: PlannedGroup, network: _Network, accelerator: Accelerator, 
         if isinstance(step, Compute):
             for one in accelerator.passes(step):
                 tally.compute(accelerator, one, times)
+        elif isinstance(step, Carry):
+            tally.spending.compute(accelerator.carried(step), times)
         elif step.kind == "l2":
             tally.transfer_in_l2(network.root(step.tensor), times * step.bytes, store=step.store)
         else:
@@ -499,14 +502,16 @@ class _CheckedGroup:
                 )
             if isinstance(node, Transfer):
                 self._check_transfer(node, counts)
+            elif isinstance(node, Carry):
+                self._check_carry(node, counts)
             else:
                 self._check_compute(node, counts)
 
     @staticmethod
     def _name(step: Step) -> str:
-        return (
-            f"transfer of {step.tensor!r}" if isinstance(step, Transfer) else f"compute of {step.operator!r}"
-        )
+        if isinstance(step, Compute):
+            return f"compute of {step.operator!r}"
+        return f"{'carry' if isinstance(step, Carry) else 'transfer'} of {step.tensor!r}"
 
     def _reach(self, step: Step, counts: tuple[int, ...]) -> list[tuple[int, int]]:
         """Per coordinate of the origin: (lowest, highest) offset over all iterations."""
@@ -554,12 +559,23 @@ class _CheckedGroup:
         _check_counts(
             f"groups.{self.group.id}: {self._name(step)}: rows, row_bytes", step.rows, step.row_bytes
         )
+        self._check_slot(step, reach)
+        if step.gather and not any(w.gathered for w in self._weights(step.gather)):
+            raise self._wrong(f"{self._name(step)}: {step.gather!r} gathers from no constant in this group")
+
+    def _check_carry(self, step: Carry, counts: tuple[int, ...]) -> None:
+        if step.tensor not in self.flow.map_index:
+            raise self._wrong(f"{self._name(step)}: the network has no such map")
+        self._check_place(step, step.place)
+        reach = self._reach(step, counts)
+        self._check_box(step, step.box, reach, step.tensor)
+        self._check_slot(step, reach)
+
+    def _check_slot(self, step: Transfer | Carry, reach: Sequence[tuple[int, int]]) -> None:
         if step.slot + reach[-1][0] < 0:
             raise self._wrong(
                 f"{self._name(step)}: slot {step.slot + reach[-1][0]}; accepted: nothing below 0"
             )
-        if step.gather and not any(w.gathered for w in self._weights(step.gather)):
-            raise self._wrong(f"{self._name(step)}: {step.gather!r} gathers from no constant in this group")
 
     def _weights(self, operator: str) -> Sequence[Weight]:
         return self.flow.weights[self.members[operator]] if operator in self.members else ()

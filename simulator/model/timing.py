@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from lfopt.ir import Compute, Cycles, Loop, Node, Place, Step, Transfer, counted_leaves, leaves, unfold
+from lfopt.ir import Carry, Compute, Cycles, Loop, Node, Place, Step, Transfer, counted_leaves, leaves, unfold
 from simulator.model.engines import Engines
 from simulator.model.queues import Queues, Timeline, latency
 
@@ -91,7 +91,7 @@ class Accelerator(Engines):
             ran: list[Ran] = []
             for number, step in enumerate(_fetched(queues, nodes)):
                 for command, cycles in self._run(queues, step):
-                    queue = 2 if isinstance(command, Compute) else int(command.store)
+                    queue = int(command.store) if isinstance(command, Transfer) else 2
                     start, done = queues.line[queue][-1]
                     end = queues.ended if queue == 2 else done
                     ran.append(Ran(queue, number, command, start, end - cycles, end, done))
@@ -156,6 +156,10 @@ class Accelerator(Engines):
             cycles = self.cycles(step)
             queues.transfer(step, cycles)
             yield step, cycles
+        elif isinstance(step, Carry):
+            cycles = self.cycles(step)
+            queues.carry(step, cycles)
+            yield step, cycles
         else:
             for part, command in self.issued(step):
                 queues.compute(part, command)
@@ -168,7 +172,7 @@ class Accelerator(Engines):
         """
         busy = [0, 0, 0]
         for times, step in counted_leaves(nodes):
-            if isinstance(step, Compute):
+            if not isinstance(step, Transfer):
                 busy[2] += times * self.cycles(step)
             elif step.kind != "l2":
                 busy[step.store] += times * self.cycles(step)
@@ -190,6 +194,8 @@ class Accelerator(Engines):
         for times, step in counted_leaves(nodes):
             if isinstance(step, Transfer):
                 cycles += times * (self.cycles(step) + latency(step, hardware))
+            elif isinstance(step, Carry):
+                cycles += times * (self.cycles(step) + hardware.start_cycles + hardware.drain_cycles)
             else:
                 parts = map(self.command, self.split(step))
                 cycles += times * sum(

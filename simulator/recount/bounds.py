@@ -143,7 +143,9 @@ def _prices(net: RecountNetwork, members: list[str], plan: Plan) -> Iterator[int
     tables = sum(table_count(net, op, hardware) for op in members)
     if len(members) > 1 and not hardware.holds_parameters(parameters, tables):
         return
-    line_buffered = plan.scheme in ("lbdf", "auto", "all") and fits_in_lines(net, members, hardware)
+    line_buffered = plan.scheme in ("lbdf", "patches", "auto", "all") and fits_in_lines(
+        net, members, hardware
+    )
     alone = len(members) == 1 or (plan.epilogue and not not_an_epilogue(net, members))
     if line_buffered or (plan.traffic == "once" and alone):
         yield moved_once(net, members, hardware).dram.total

@@ -350,10 +350,46 @@ class Rows:
         return part[0][run], part[1][run]
 
     def _have_in_order(self, wanted: Wanted, run: Ints, row: Ints, work: RowBudget) -> Ints:
-        read = wanted.times[run]
         # the last time that the row was written before
-        last = np.maximum(np.searchsorted(self._row_keys, row * self.base + read) - 1, 0)
-        written, slot = self._row_keys[last] - row * self.base, self._slots[last]
+        last = self._row_keys, row * self.base, self._slots
+        present = self._have_written(wanted, run, row, last, work)
+        lacking = np.flatnonzero(~present)
+        if self.varied and len(lacking) and self._spread:
+            some, rows = run[lacking], row[lacking]
+            last = self._by_part(wanted, some, rows)
+            present[lacking] = self._have_written(wanted, some, rows, last, work)
+        return present
+
+    @cached_property
+    def _spread(self) -> bool:
+        """Whether parts of one row are written to several slots."""
+        rows = self._row_keys // self.base
+        return bool(((rows[1:] == rows[:-1]) & (self._slots[1:] != self._slots[:-1])).any())
+
+    def _by_part(self, wanted: Wanted, run: Ints, row: Ints) -> tuple[Ints, Ints, Ints]:
+        """(keys of writes, base of the key of each read, slots of the writes), by row and exact part."""
+        written = [self._parts[axis][end] for axis in self.varied for end in (0, 1)]
+        read = [end for axis in self.varied for end in self._part_read(wanted, axis, run)]
+        parts = np.concatenate([np.stack(written, axis=1), np.stack(read, axis=1)])
+        different, number = np.unique(parts, axis=0, return_inverse=True)
+        number = number.reshape(-1)
+        slots, times = np.divmod(self._slot_keys, self.base)
+        keys = (self._rows * len(different) + number[: len(times)]) * self.base + times
+        order = np.argsort(keys, kind="stable")
+        bases = (row * len(different) + number[len(times) :]) * self.base
+        return keys[order], bases, slots[order]
+
+    def _have_written(
+        self, wanted: Wanted, run: Ints, row: Ints, writes: tuple[Ints, Ints, Ints], work: RowBudget
+    ) -> Ints:
+        """Whether the last of the writes before each read is there, and has what is read.
+
+        `writes`: their keys, which rise; of each read, what its key is above its step; slots of the writes.
+        """
+        keys, bases, slots = writes
+        read = wanted.times[run]
+        last = np.maximum(np.searchsorted(keys, bases + read) - 1, 0)
+        written, slot = keys[last] - bases, slots[last]
         present = (written >= 0) & (written < read)  # else it never was
         here = np.maximum(np.searchsorted(self._slot_keys, slot * self.base + read) - 1, 0)
         present &= (self._slot_keys[here] - slot * self.base == written) & (self._rows[here] == row)

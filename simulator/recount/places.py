@@ -87,6 +87,10 @@ def _put(schedule: GroupSteps, rings: Sequence[WrittenPlace]) -> list[set[Tenant
                 Write(piece, piece.leaf.start(len(piece.extents)), step.offset, size)
             )
             tenants[step.place].add(Tenant(step.tensor))
+    for step, piece in schedule.carries:
+        if all(piece.extents):
+            rings[step.place].writes.append(Write(piece, piece.leaf.start(len(piece.extents))))
+            tenants[step.place].add(Tenant(step.tensor))
     for computation in schedule.computations:
         step = computation.step
         for piece, place in zip(computation.pieces, step.places, strict=True):
@@ -171,7 +175,7 @@ def _names(schedule: GroupSteps, tenants: set[Tenant], purpose: str) -> tuple[st
         return tuple(
             f"{tenant.tensor}{second}"
             for tenant in tenants
-            for second in ("", " in blocks", " beside", " ahead", *USES)
+            for second in ("", " in blocks", " beside", " ahead", " across", " down", " down first", *USES)
         )
     if purpose == "sum":
         return ("sums", *(f"sums of {schedule.net.maker[tenant.tensor]}" for tenant in tenants))
@@ -234,6 +238,9 @@ class _StepReads:
                 self.reads[Tenant(step.tensor)].append(
                     _StepRead(piece.leaf, partial(_same, piece), step.place)
                 )
+        for step, piece in schedule.carries:
+            if all(piece.extents):
+                self.reads[Tenant(step.tensor)].append(_StepRead(piece.leaf, partial(_same, piece)))
 
     def _computation(self, computation: Computation) -> None:
         leaf, step, pieces = computation.leaf, computation.step, computation.pieces

@@ -219,8 +219,8 @@ class _Recounting:
 
     def _group(self, group: PlannedGroup, members: list[str]) -> None:
         tensors = {name for op in members for name in (*self.net.operators[op].inputs, *self.net.makes[op])}
-        # views and partial sums have places of their own
-        if len(group.places) > (most := 2 * len(tensors) + len(members)):
+        # views, partial sums, and what later patches read have places of their own
+        if len(group.places) > (most := 4 * len(tensors) + len(members)):
             self._say(
                 group, f"{len(group.places):,} places, for {len(tensors)} tensors; a recount looks at {most}"
             )

@@ -9,7 +9,19 @@ from functools import cached_property
 
 import numpy as np
 
-from lfopt.ir import Compute, Hardware, Loop, Node, PlannedGroup, Transfer, box_shape, row_axis, step_count
+from lfopt.ir import (
+    Carry,
+    Compute,
+    Hardware,
+    Loop,
+    Node,
+    PlannedGroup,
+    Step,
+    Transfer,
+    box_shape,
+    row_axis,
+    step_count,
+)
 from simulator.recount.needs import AxisSpans, ResultBoxes, folded
 from simulator.recount.network import MapOperand, RecountNetwork
 from simulator.recount.progressions import Boxes, Ints, Leaf, RowBudget, leaves
@@ -137,6 +149,12 @@ class GroupSteps:
         return [(step, piece) for step, piece in self.transfers if step.kind != "parameter"]
 
     @cached_property
+    def carries(self) -> list[tuple[Carry, StepBox]]:
+        """Copies within the buffer, in order."""
+        steps = ((leaf, leaf.step) for leaf in self.leaves if isinstance(leaf.step, Carry))
+        return [(step, StepBox(leaf, step.tensor, box_shape(step.box), 0)) for leaf, step in steps]
+
+    @cached_property
     def loads(self) -> dict[str, list[StepBox]]:
         """Boxes of loads, by the tensor's name in the step."""
         return self._moves(store=False)
@@ -194,13 +212,21 @@ class GroupSteps:
         yield from _senseless_loops(self.group.steps)
         for leaf in self.leaves:
             step = leaf.step
-            why = (
-                self._senseless_transfer(leaf, step)
-                if isinstance(step, Transfer)
-                else self._senseless_compute(step)
-            )
-            if why := why or _beyond(leaf, self._limits(step)):
+            if why := self._senseless(leaf, step) or _beyond(leaf, self._limits(step)):
                 yield f"{describe(leaf)}: {why}"
+
+    def _senseless(self, leaf: Leaf, step: Step) -> str:
+        if isinstance(step, Transfer):
+            return self._senseless_transfer(leaf, step)
+        return self._senseless_carry(step) if isinstance(step, Carry) else self._senseless_compute(step)
+
+    def _senseless_carry(self, step: Carry) -> str:
+        if not 0 <= step.place < len(self.group.places):
+            return f"there is no place {step.place}"
+        if step.tensor not in self.produced and step.tensor not in {read.map for _, read in self.external}:
+            return "the group neither makes nor reads it"
+        axes = len(self.net.graph.shape(step.tensor))
+        return "" if len(step.box) == axes else f"its box has {len(step.box)} axes"
 
     def _senseless_transfer(self, leaf: Leaf, step: Transfer) -> str:
         net = self.net
@@ -250,11 +276,11 @@ class GroupSteps:
             return "it has no partial sums"
         return ""
 
-    def _limits(self, step: Transfer | Compute) -> list[tuple[int, int]]:
+    def _limits(self, step: Step) -> list[tuple[int, int]]:
         """(extent of the step, extent of what it lies in) for every coordinate of its origin."""
         if isinstance(step, Transfer) and step.kind == "parameter":
             return [*((stop - start, LARGEST) for start, stop in step.box), (0, LARGEST)]
-        if isinstance(step, Transfer):
+        if not isinstance(step, Compute):
             boxes, names, rest = [step.box], [step.tensor], [(0, LARGEST)]
         else:
             boxes, names, rest = list(step.boxes), self.net.makes[step.operator], list[tuple[int, int]]()
@@ -293,9 +319,10 @@ def called(name: str, names: Iterable[str]) -> bool:
 def describe(leaf: Leaf) -> str:
     """Text for a step: number of its first run, and what it does."""
     step = leaf.step
-    what = (
-        f"compute {step.operator!r}"
-        if isinstance(step, Compute)
-        else f"{'store' if step.store else 'load'} {step.tensor!r}"
-    )
+    if isinstance(step, Compute):
+        what = f"compute {step.operator!r}"
+    elif isinstance(step, Carry):
+        what = f"carry {step.tensor!r}"
+    else:
+        what = f"{'store' if step.store else 'load'} {step.tensor!r}"
     return f"step {leaf.first}, {what}"

@@ -11,6 +11,7 @@ import numpy as np
 
 from lfopt.ir import (
     Box,
+    Carry,
     Compute,
     DramBytes,
     Graph,
@@ -266,6 +267,8 @@ def rings_with_a_row_less(flow: Dataflow, stage: Stage) -> Iterator[tuple[str, s
 def kind_of(step: Step) -> str:
     if isinstance(step, Compute):
         return "compute"
+    if isinstance(step, Carry):
+        return "carry"
     return (
         "gather" if step.gather else "store" if step.store else "weight" if step.kind == "weight" else "load"
     )

@@ -87,7 +87,7 @@ def computed(flow: Dataflow, group: PlannedGroup) -> list[tuple[int, int, int]]:
     index = {operator.name: i for i, operator in enumerate(flow.operators)}
     bands: list[tuple[int, int, int]] = []
     for step in unfold(group.steps):
-        if isinstance(step, Compute) or step.gather:
+        if isinstance(step, Compute) or (isinstance(step, Transfer) and step.gather):
             i = index[step.operator if isinstance(step, Compute) else step.gather]
             boxes = step.boxes if isinstance(step, Compute) else (step.box,)
             spans = [

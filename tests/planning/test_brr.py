@@ -357,7 +357,7 @@ def walk(
     for step in unfold(steps):
         if isinstance(step, Transfer):
             chip.transfer(step)
-        else:
+        elif isinstance(step, Compute):
             chip.compute(step)
     return chip.moved
 

@@ -16,6 +16,8 @@ from lfopt.ir import DramBytes, Hardware, InvalidConfig, PlannedGroup, dram_byte
 from lfopt.ops import Dataflow
 from lfopt.planning import NEVER, GroupCosts
 from lfopt.planning.brr.banded import BandedGroups
+from lfopt.planning.columns.patches import PatchGroups
+from lfopt.planning.columns.strips import StripGroups
 from lfopt.planning.modes.lbdf import line_buffer_nest
 from lfopt.planning.nest.lowering import lower
 from lfopt.planning.nest.price import NestPricing
@@ -25,7 +27,6 @@ from lfopt.planning.nest.tree import BlockLoop, Blocks, GroupNest
 from lfopt.planning.resident import Resident
 from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.steps.macs import executed_macs
-from lfopt.planning.strips import StripGroups
 from tests.row_networks import network
 from tests.strategies import random_graph, random_hardware, random_windows
 
@@ -53,7 +54,7 @@ def groups(seeds: range) -> Iterator[tuple[np.random.Generator, GroupCosts, int]
 
 
 def nests(seeds: range) -> Iterator[Case]:
-    """Nests of the four templates."""
+    """Nests of the five templates."""
     for rng, costs, mask in groups(seeds):
         flow, known = costs.dataflow, costs.groups
         if not mask & flow.too_tall:
@@ -61,6 +62,9 @@ def nests(seeds: range) -> Iterator[Case]:
         strips = StripGroups(known, 50.0)
         for choice in strips.choices(mask)[:2]:
             yield Case(costs, mask, strips.nest(mask, choice))
+        patches = PatchGroups(known)
+        for size in patches.choices(mask)[:2]:
+            yield Case(costs, mask, patches.nest(mask, size))
         bands = BandedGroups(flow, costs.hardware)
         if bands.floor(mask) < NEVER:
             choices = bands.candidates(mask)
@@ -150,6 +154,10 @@ def small() -> Dataflow:
         ("rows, 2 blocks\n  line buffers: conv, relu\n", "a.nest:1: found line buffers in a loop"),
         ("in turn\n  stream 2 blocks of conv\n  at once: conv\n", "a.nest:2: found constant 'conv'"),
         ('at once: "conv\n', "a.nest:1: found"),
+        ("in turn\n  at once: conv\n    carry conv\n", "a.nest:3: found 'carry' elsewhere"),
+        ("at once: conv\n  carry w\n", "a.nest:2: found what is no map"),
+        ("rows, 2 blocks\n  at once: conv\n    carry x\n", "a.nest:3: found 'carry' elsewhere"),
+        ("columns, 2 blocks\n  rows, 2 blocks\n    at once: conv\n      carry x\n", "a.nest:4: found"),
         ('at once: "\\ud800x", relu\n', "a.nest:1: found operator"),
     ],
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from lfopt.ir import Compute, Node, unfold
+from lfopt.ir import Compute, Node, Transfer, unfold
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts
 from lfopt.planning.cpu.partitioning import WorkPartition, cut
@@ -65,7 +65,7 @@ class Buffers:
         flow, own = self.flow, set[tuple[int, int]]()
         for step in unfold(steps):
             if not isinstance(step, Compute):
-                if step.gather:
+                if isinstance(step, Transfer) and step.gather:
                     self.write(
                         worker,
                         next(m for m, tensor in enumerate(flow.maps) if tensor.name == step.tensor),

@@ -20,7 +20,7 @@ from lfopt.ops.footprint import footprints
 from lfopt.ops.reference import reference
 from lfopt.ops.windows import read_span
 from lfopt.planning import NEVER, GroupCosts, totals_of
-from lfopt.planning.modes.strips import StripsMode
+from lfopt.planning.modes.columns import StripsMode
 from search.exact import solve
 from simulator.interpreter.execute import execute
 from simulator.model.simulate import simulate
@@ -193,7 +193,7 @@ def test_the_strips_chosen_move_the_fewest_bytes_that_fit_and_more_buffer_never_
         graph = random_windows(rng)
         costs = GroupCosts.of(graph, random_hardware(rng, graph), scheme="all", max_recompute=8.0)
         mode, everything = strips(costs), costs.dataflow.everything
-        choices, once = mode.strips.choices(everything), costs.groups.once(everything).total
+        choices, once = mode.cuts.choices(everything), costs.groups.once(everything).total
         for beta in sorted(
             {size for choice in choices for size in (choice.buffer_bytes, choice.buffer_bytes + 1)}
         ):

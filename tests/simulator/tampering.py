@@ -9,6 +9,7 @@ import numpy as np
 
 from lfopt.ir import (
     Box,
+    Carry,
     Compute,
     DramBytes,
     Graph,
@@ -285,7 +286,7 @@ def shrink(what: Callable[[Node], bool], modes: str = ALL, name: str = "") -> Ta
     """One element less along one axis."""
 
     def change(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
-        if isinstance(node, Loop) or not what(node):
+        if isinstance(node, (Loop, Carry)) or not what(node):
             return None
         box = node.box if isinstance(node, Transfer) else node.boxes[0]
         for axis in rng.permutation(len(box)):
@@ -333,9 +334,9 @@ def no_such_place(rng: np.random.Generator, node: Node, group: PlannedGroup) -> 
     if isinstance(node, Loop):
         return None
     return (
-        replace(node, place=len(group.places))
-        if isinstance(node, Transfer)
-        else replace(node, places=(len(group.places),) * len(node.places)),
+        replace(node, places=(len(group.places),) * len(node.places))
+        if isinstance(node, Compute)
+        else replace(node, place=len(group.places)),
     )
 
 

@@ -16,6 +16,7 @@ from lfopt.app.report.sweep import SweepPoint
 from lfopt.app.steps import corners
 from lfopt.ir import (
     UNLIMITED,
+    Carry,
     Compute,
     DoesNotFit,
     DramBytes,
@@ -327,12 +328,14 @@ def _parts(need: DoesNotFit) -> Data:
 def _doing(group: PlannedGroup, number: int) -> tuple[int, int]:
     """(what a step does, to which row or slot).
 
-    3 k: the k-th operator of the group; 3 k + 1: a load to its k-th place; 3 k + 2: a store.
+    3 k: the k-th operator of the group; 3 k + 1: a load, or copy, to its k-th place; 3 k + 2: a store.
     """
     step = step_at(group.steps, number)
     if isinstance(step, Compute):
         axis = row_axis(tuple(stop for _, stop in step.boxes[0])) if step.boxes else None
         return 3 * group.nodes.index(step.operator), step.boxes[0][axis][0] if axis is not None else 0
+    if isinstance(step, Carry):
+        return 3 * step.place + 1, step.slot
     return 3 * step.place + (2 if step.store else 1), step.slot
 
 

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lfopt.ir import Loop, Node, Place, Store, Transfer, dram_bytes, leaves, store_ends
+from lfopt.ir import Carry, Compute, Loop, Node, Place, Store, Transfer, dram_bytes, leaves, store_ends
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.chains.stages import ChainStage
 from lfopt.planning.modes import Linked
@@ -79,9 +79,11 @@ class Joining:
     def _renumbered(self, node: Node, number: dict[int, int]) -> Node:
         if isinstance(node, Loop):
             return replace(node, body=tuple(self._renumbered(inner, number) for inner in node.body))
-        if not isinstance(node, Transfer):
+        if isinstance(node, Compute):
             places = tuple(number.get(k, -1) for k in node.places)
             return replace(node, places=places, accumulator=number.get(node.accumulator, -1))
+        if isinstance(node, Carry):
+            return replace(node, place=number.get(node.place, -1))
         spilled = node.tensor in self.inside and node.kind in ("input", "output")
         return replace(node, place=number.get(node.place, -1), kind="spill" if spilled else node.kind)
 

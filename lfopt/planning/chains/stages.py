@@ -16,12 +16,14 @@ from typing import NamedTuple
 
 from lfopt.ir import (
     Box,
+    Carry,
     Compute,
     DramBytes,
     Loop,
     Node,
     Place,
     Span,
+    Step,
     Transfer,
     box_elements,
     dram_bytes,
@@ -103,6 +105,9 @@ class StageBuilder:
                     yield replace(node, place=self._place(node.place))
                 elif node.gather:
                     yield replace(node, place=self.held[self.names[node.tensor]])
+            elif isinstance(node, Carry):
+                if node.tensor not in self.names:  # else all of it lies in one place
+                    yield replace(node, place=self._place(node.place))
             else:
                 results = self._results(node)
                 places = [
@@ -170,7 +175,7 @@ class StageBuilder:
         """Per place: the first and the last node that takes something from it or puts something there."""
         holding: dict[str, set[int]] = {}
         for node in leaves(self.nodes):
-            if isinstance(node, Transfer):
+            if not isinstance(node, Compute):
                 holding.setdefault(node.tensor, set()).add(node.place)
             else:
                 for name, k in zip(self._results(node), node.places, strict=True):
@@ -180,12 +185,22 @@ class StageBuilder:
         lifetimes: dict[int, Span] = {}
         for number, top in enumerate(self.nodes):
             for node in leaves((top,)):
-                touched = {node.place} if isinstance(node, Transfer) else {*node.places, node.accumulator}
-                if reader := node.operator if isinstance(node, Compute) else node.gather:
-                    touched |= {*self._read(reader, holding)}
+                touched = self._written(node) | {*self._places_read(node, holding)}
                 for k in touched - {-1}:
                     lifetimes[k] = (lifetimes.get(k, (number, number))[0], number)
         return lifetimes
+
+    @staticmethod
+    def _written(step: Step) -> set[int]:
+        """Places that a step writes to, or stores from."""
+        return {*step.places, step.accumulator} if isinstance(step, Compute) else {step.place}
+
+    def _places_read(self, step: Step, holding: dict[str, set[int]]) -> Iterator[int]:
+        """Places of all that a step may read."""
+        if isinstance(step, Carry):
+            yield from holding.get(step.tensor, ())
+        elif reader := step.operator if isinstance(step, Compute) else step.gather:
+            yield from self._read(reader, holding)
 
     def _read(self, operator: str, holding: dict[str, set[int]]) -> Iterator[int]:
         """Places of all that an operator may read."""
@@ -220,6 +235,10 @@ class StageBuilder:
         for node in self._from_first(self.nodes, y):
             if isinstance(node, Transfer):
                 if node.gather and any(o.map == x for o in flow.operands[flow.position[node.gather]]):
+                    return False
+                continue
+            if isinstance(node, Carry):
+                if node.tensor == flow.maps[x].name:
                     return False
                 continue
             op = flow.position[node.operator]
@@ -261,7 +280,7 @@ class StageBuilder:
                         rows.update(range(operand.reads.first[row], operand.reads.last[row] + 1))
         return rows
 
-    def _from_first(self, nodes: Sequence[Node], y: int) -> Iterator[Transfer | Compute]:
+    def _from_first(self, nodes: Sequence[Node], y: int) -> Iterator[Step]:
         """The steps one at a time, but for nodes before the first that writes the map."""
         begun = False
         for top in nodes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lfopt.ir import Again, Compute, Node, Place, Span, Step, fold, unfold, whole
+from lfopt.ir import Again, Compute, Node, Place, Span, Step, Transfer, fold, unfold, whole
 from lfopt.ops import Dataflow, MapRead, RowReads, bits
 from lfopt.planning.line_buffers.streamed_group import StreamedGroup
 from lfopt.planning.line_buffers.walk import LONGEST_PERIOD, Walk
@@ -238,7 +238,7 @@ def _held(flow: Dataflow, steps: Iterable[Step], rings: Mapping[str, int]) -> bo
                 )
                 if any(held.get(row % rings[name]) != row for row, held in wanted):
                     return False
-        elif step.gather:
+        elif isinstance(step, Transfer) and step.gather:
             written = [(step.tensor, row_span(step.box))]
         else:
             continue

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from lfopt.ir import Compute, Loop, Node, Plan, PlannedGroup, computations, row_axis
+from lfopt.ir import Compute, Loop, Node, Plan, PlannedGroup, Transfer, computations, row_axis
 from lfopt.ir.cpu import (
     CpuBarrier,
     CpuCall,
@@ -161,7 +161,7 @@ def body(flow: Dataflow, index: Mapping[str, int], nodes: Sequence[Node]) -> Bod
                     i, *spans[k], tuple(0 if axis is None else move[before + axis] for move in node.strides)
                 )
             )
-        elif node.gather:
+        elif isinstance(node, Transfer) and node.gather:
             axis = row_axis(flow.maps[flow.results[index[node.gather]][0]].shape)
             span = (0, 1) if axis is None else node.box[axis]
             lowered.append(

@@ -11,6 +11,7 @@ from lfopt.planning.modes.alone import AccessMode, ExcludedMode, OpaqueMode
 from lfopt.planning.modes.attention import AttentionMode
 from lfopt.planning.modes.brr import BrrMode
 from lfopt.planning.modes.chained import ChainedMode, Linked
+from lfopt.planning.modes.columns import PatchesMode, StripsMode
 from lfopt.planning.modes.gated import GatedMode
 from lfopt.planning.modes.lbdf import LbdfMode
 from lfopt.planning.modes.mode import (
@@ -27,7 +28,6 @@ from lfopt.planning.modes.mode import (
 from lfopt.planning.modes.nest import NestMode
 from lfopt.planning.modes.resident import ResidentMode
 from lfopt.planning.modes.sliced import SlicedMode
-from lfopt.planning.modes.strips import StripsMode
 from lfopt.planning.modes.tiled import TiledMode
 
 MODES: dict[str, type[ExecutionMode]] = {  # of modes that move equally many bytes, the first is taken
@@ -35,6 +35,7 @@ MODES: dict[str, type[ExecutionMode]] = {  # of modes that move equally many byt
     "resident": ResidentMode,
     "brr": BrrMode,
     "strips": StripsMode,
+    "patches": PatchesMode,
     "sliced": SlicedMode,
     "gated": GatedMode,
     "chained": ChainedMode,
@@ -68,6 +69,9 @@ SCHEMES: dict[str, SchemeRow] = {
     "lbdf": SchemeRow(("lbdf",), None, "line buffers, weights resident"),
     "brr": SchemeRow(("brr",), None, "bands of rows, weights streamed for each"),
     "resident": SchemeRow(("resident",), None, "whole maps, weights streamed once"),
+    "patches": SchemeRow(
+        ("lbdf", "patches"), "lbdf", "line buffers, or patches of rows and columns in smaller buffers"
+    ),
     "auto": SchemeRow(
         ("lbdf", "resident", "brr"), "lbdf", "per group, whichever of these moves the fewest bytes"
     ),
@@ -108,6 +112,7 @@ __all__ = [
     "Linked",
     "ModeOption",
     "NestMode",
+    "PatchesMode",
     "PlacesAndSteps",
     "Scheduled",
     "SchemeRow",

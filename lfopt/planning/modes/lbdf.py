@@ -150,10 +150,14 @@ class LbdfMode(ExecutionMode):
             held_rows.append(held)
         return held_rows
 
+    def _made_rows(self, op: int) -> int:
+        """Rows of its results that are held at the least when an operator makes them."""
+        return min(1, self.groups.lines.least[op])
+
     @cached_property
     def _holds(self) -> list[tuple[_Held, ...]]:
         """Per operator: the maps that it reads."""
-        groups, flow = self.groups, self.groups.dataflow
+        flow = self.groups.dataflow
         widest: list[list[tuple[int, int]]] = [[] for _ in flow.maps]
         for i, held in enumerate(self._rows):
             for m, rows in held.items():
@@ -162,7 +166,7 @@ class LbdfMode(ExecutionMode):
 
         def of(m: int, rows: int) -> _Held:
             maker = flow.producer[m]
-            maker_rows = (1 << maker, min(1, groups.lines.least[maker])) if maker >= 0 else (0, 0)
+            maker_rows = (1 << maker, self._made_rows(maker)) if maker >= 0 else (0, 0)
             return _Held(rows, self.least_row_bytes[m], flow.readers[m], *maker_rows, sorted_[m])
 
         return [tuple(of(m, rows) for m, rows in held.items()) for held in self._rows]
@@ -172,7 +176,7 @@ class LbdfMode(ExecutionMode):
         """Per operator: bytes that it brings to whatever group, operands and shared weights apart."""
         groups, flow = self.groups, self.groups.dataflow
         result_bytes = (
-            sum(self.least_row_bytes[m] for m in flow.results[i]) if groups.lines.least[i] else 0
+            self._made_rows(i) * sum(self.least_row_bytes[m] for m in flow.results[i])
             for i in range(len(flow))
         )
         beside = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from lfopt.planning.nest.regions import axis_of, folded_extent
 from lfopt.planning.nest.spans import Ints
 from lfopt.planning.nest.tree import (
     BlockLoop,
+    CarriedPart,
     GroupNest,
     Held,
     Node,
@@ -128,7 +130,9 @@ class Lowering:
     def _loads(self, node: Node) -> Iterator[Step]:
         """Loads of the maps from outside that a leaf, or a loop over channels, holds, when it is entered."""
         for m in self.placement.held_inputs(node):
+            yield from self._carry_down(m)
             yield from self._load(m)
+            yield from self._carry_across(m)
 
     def _stores(self, operators: Sequence[int], holders: Sequence[Node | None]) -> Iterator[Step]:
         """Stores of what operators have made and these nodes hold; those of a leaf itself come with it."""
@@ -248,7 +252,13 @@ class Lowering:
             for own in (*spans.made.values(), *spans.loaded.values()):
                 moving += [(own.start, own.stop), (own.new, own.stop)]
             moving += spans.stored.values()
+            for m in self.nest.carried:
+                kept, own = self.regions.kept(loop, m), self.regions.along(loop, m)
+                assert own is not None, "loops cut what they carry"
+                moving += [(kept, own.stop), (np.append(kept[1:], own.stop[-1]), own.stop)]
         none = np.zeros(loop.blocks.count, np.int64)
+        if self.nest.carried:  # what is kept of the first block lies apart
+            moving.append((none, np.arange(loop.blocks.count) == 0))
         extents = np.array([none, *(stop - start for start, stop in moving)])
         starts = np.array([none, *(start for start, _ in moving)])
         if loop.folds:  # the first block begins sums, the last one ends them
@@ -276,9 +286,67 @@ class Lowering:
         steps: list[StepNode] = [*self._loads(leaf)]
         for i in leaf.operators:
             steps += self._passes(i)
+            for m in self.flow.results[i]:
+                steps += self._carry_down(m)
             steps += self._computes(i)
+            for m in self.flow.results[i]:
+                steps += self._carry_across(m)
             steps += self._stores([i], (leaf,))
+        for m in sorted(self.nest.carried):
+            steps += self._carry_on(m)
         return steps
+
+    # -- what blocks carry on --------------------------------------------------------------------------------
+
+    def _carry_down(self, m: int) -> Iterator[Step]:
+        """The rows above a patch, beside its new columns: they come before what is new.
+
+        A place that has no room for more than a patch then drops the patch before it.
+        """
+        if m in self.nest.carried:
+            rows, columns = self._carried_spans(m)
+            yield from self._carry(m, (rows.kept, rows.new), (columns.new, columns.stop))
+
+    def _carry_across(self, m: int) -> Iterator[Step]:
+        """The columns before those that are new."""
+        if m in self.nest.carried:
+            rows, columns = self._carried_spans(m)
+            yield from self._carry(m, (rows.kept, rows.stop), (columns.kept, columns.new))
+
+    def _carry_on(self, m: int) -> Iterator[Step]:
+        """What later patches read of a patch: beside it, and below it."""
+        rows_loop, columns_loop = self.nest.carrying(m)
+        rows, columns = self._carried_spans(m)
+        block = self.blocks[columns_loop]
+        across, down = CarriedPart(m, columns_loop), CarriedPart(m, rows_loop, first=not block)
+        if across in self.at:
+            box = (rows.kept, rows.stop), (columns.kept_next, columns.stop)
+            yield from self._carry(m, *box, place=self.at[across])
+        if down in self.at:
+            others = columns_loop.blocks.count - 1
+            each = self.places[self.at[down]].slots // others if block else 0
+            box = (rows.kept_next, rows.stop), (columns.new, columns.stop)
+            yield from self._carry(m, *box, place=self.at[down], slot=max(block - 1, 0) * each)
+
+    def _carry(
+        self, m: int, rows: Span, columns: Span, place: int | None = None, slot: int | None = None
+    ) -> Iterator[Step]:
+        if rows[0] < rows[1] and columns[0] < columns[1]:
+            box = cut(with_rows(whole(self.flow.maps[m].shape), rows), -1, columns)
+            where = self.at[m] if place is None else place
+            yield self.layout.carry(self.flow.maps[m].name, box, where, slot)
+
+    def _carried_spans(self, m: int) -> tuple[_CarriedSpan, _CarriedSpan]:
+        """Along rows, and along columns, of the current blocks."""
+        rows, columns = (self._carried_span(m, loop) for loop in self.nest.carrying(m))
+        return rows, columns
+
+    def _carried_span(self, m: int, loop: BlockLoop) -> _CarriedSpan:
+        own, kept, block = self.regions.along(loop, m), self.regions.kept(loop, m), self.blocks[loop]
+        assert own is not None, "loops cut what they carry"
+        stop = int(own.stop[block])
+        after = int(kept[block + 1]) if block + 1 < loop.blocks.count else stop
+        return _CarriedSpan(int(kept[block]), int(own.new[block]), stop, min(after, stop))
 
     def _computes(self, op: int) -> Iterator[Step]:
         results = self.flow.results[op]
@@ -377,6 +445,15 @@ class Lowering:
             if axis is not None:
                 box = cut(box, axis, (start, stop))
         return box
+
+
+class _CarriedSpan(NamedTuple):
+    """Of a map that is carried, along one axis, in one block."""
+
+    kept: int  # first index that the block, or a later one, reads
+    new: int  # first index that no earlier block has made or loaded
+    stop: int
+    kept_next: int  # first index that later blocks read; `stop` if none do
 
 
 class _RowEngine(Walk):

@@ -7,10 +7,19 @@ from typing import NamedTuple
 
 from lfopt.ir import Place, Purpose, Store, whole
 from lfopt.planning.nest.price import Figure, NestPrice
-from lfopt.planning.nest.tree import Held, Node, PartialSums, RowLeaf, Seq, Stream, children
+from lfopt.planning.nest.tree import (
+    CarriedPart,
+    Held,
+    Node,
+    PartialSums,
+    RowLeaf,
+    Seq,
+    Stream,
+    children,
+)
 from lfopt.planning.steps.addresses import Life, allocate
 
-Key = Held | Stream
+Key = Held | Stream | CarriedPart
 
 
 class Allocation(NamedTuple):
@@ -104,6 +113,10 @@ class Placement:
             rows, size = map(single, self.price.map_place(m))
             if rows:
                 yield Allocation(m, flow.maps[m].name, "map", rows, size)
+        for part in self._carried_parts(node):
+            rows, size = map(single, self.price.carried_place(part))
+            if rows:
+                yield Allocation(part, f"{flow.maps[part.map].name}{_kept_where(part)}", "map", rows, size)
         for i in self._held_sums(node):
             rows, size = map(single, self.price.sums_place(i))
             yield Allocation(PartialSums(i), layout.sums_name(i), "sum", rows, size)
@@ -134,9 +147,21 @@ class Placement:
             m for m in dict.fromkeys(read) if self.homes.get(m) is node and not self.flow.makes(self.mask, m)
         ]
 
+    def _carried_parts(self, node: Node) -> list[CarriedPart]:
+        """What a loop keeps of maps for later blocks, in the order of the maps."""
+        carried = sorted(self.nest.carried)
+        return [part for m in carried for part in self.nest.carried_parts(m) if part.loop is node]
+
     def _held_sums(self, node: Node) -> list[int]:
         """Operators of whose partial sums a node holds the place."""
         return [i for i in self.nest.operators[node] if self.nest.homes.get(PartialSums(i)) is node]
+
+
+def _kept_where(part: CarriedPart) -> str:
+    """What follows the name of the map in that of its place."""
+    if part.loop.axis == "columns":
+        return " across"
+    return " down first" if part.first else " down"
 
 
 def single(figure: Figure) -> int:

@@ -20,7 +20,17 @@ from lfopt.planning.line_buffers.lines import Lines
 from lfopt.planning.line_buffers.streamed_group import is_parameter
 from lfopt.planning.nest.regions import Regions, folded_extent
 from lfopt.planning.nest.spans import BlockGrid, Ints
-from lfopt.planning.nest.tree import BlockLoop, Blocks, GroupNest, Node, PartialSums, RowLeaf, Seq, Stream
+from lfopt.planning.nest.tree import (
+    BlockLoop,
+    Blocks,
+    CarriedPart,
+    GroupNest,
+    Node,
+    PartialSums,
+    RowLeaf,
+    Seq,
+    Stream,
+)
 from lfopt.planning.steps.layout import BufferLayout
 
 AxisBlocks = tuple[int, Blocks]  # blocks of one axis of a result
@@ -157,6 +167,9 @@ class NestPrice:
             if isinstance(held, int):
                 rows, size = self.map_place(held)
                 own[home] = own.get(home, 0) + rows * size
+                for part in self.nest.carried_parts(held):
+                    rows, size = self.carried_place(part)
+                    own[part.loop] = own.get(part.loop, 0) + rows * size
         for held, home in self.nest.homes.items():
             if isinstance(held, PartialSums):
                 rows, size = self.sums_place(held.operator)
@@ -181,6 +194,11 @@ class NestPrice:
         extent, home = self.regions.held(m), self.regions.homes[m]
         rows = self.rings[m] if isinstance(home, RowLeaf) and not home.at_once else extent.rows
         return rows, self.pricing.row_bytes(m, extent.cut)
+
+    def carried_place(self, part: CarriedPart) -> tuple[Figure, Figure]:
+        """(rows, bytes of a row) of the place of what a loop keeps of a map."""
+        extent = self.regions.carried_part(part)
+        return extent.rows, self.pricing.row_bytes(part.map, extent.cut)
 
     def sums_place(self, op: int) -> tuple[Figure, Figure]:
         """(rows, bytes of a row) of the place of an operator's partial sums."""

@@ -18,7 +18,7 @@ from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Dataflow, Family, MapRead, Tiling
 from lfopt.ops.columns import column_count, column_reads
 from lfopt.planning.nest.spans import AxisSpans, BlockGrid, Ints, Spans, kept_from, spans_in_blocks
-from lfopt.planning.nest.tree import Axis, BlockLoop, GroupNest, Held, Node, PartialSums, RowLeaf
+from lfopt.planning.nest.tree import Axis, BlockLoop, CarriedPart, GroupNest, Held, Node, PartialSums, RowLeaf
 
 Shape = tuple[int, ...]
 
@@ -138,9 +138,11 @@ class Regions:
     def _spans(self, loop: BlockLoop) -> Spans:
         operators, grid = self.nest.operators[loop], self.grids[loop]
         inside = {node for node, path in self.nest.paths.items() if loop in path and node is not loop}
-        fresh = {m for m, home in self.homes.items() if home in inside}
+        fresh = {m for m, home in self.homes.items() if home in inside and m not in self.nest.carried}
         if loop.axis == "rows":
-            return spans_in_blocks(self.flow, operators, grid, fresh, self.operands, self.heights)
+            covering = bool(self.nest.carried)
+            reads, rows = self.operands, self.heights
+            return spans_in_blocks(self.flow, operators, grid, fresh, reads, rows, covering=covering)
         reads = {i: self._column_reads(i) for i in operators}
         columns = {i: column_count(self.flow.calls[i].result) for i in operators}
         return spans_in_blocks(self.flow, operators, grid, fresh, reads, columns, covering=True)
@@ -191,8 +193,48 @@ class Regions:
         assert own is not None, "a loop keeps what it cuts"
         return kept_from(self.spans[loop].readers.get(m, ()), own.stop)
 
+    def patch(self, loop: BlockLoop, m: int) -> tuple[Ints, Ints]:
+        """((entries,), (entries,)): start and stop of what a block has of a map that is carried to it."""
+        own = self.along(loop, m)
+        assert own is not None, "loops cut what they carry"
+        return np.minimum(self.kept(loop, m), own.new), own.stop
+
+    def carried_part(self, part: CarriedPart) -> HeldExtent:
+        """The most that a loop keeps of a map for later blocks.
+
+        A loop over columns keeps it as high as the patch; one over rows around that, for every block of
+        columns, as many rows for each.
+        """
+        rows_loop, columns_loop = self.nest.carrying(part.map)
+        down, across = self.along(rows_loop, part.map), self.along(columns_loop, part.map)
+        assert down is not None, "loops cut what they carry"
+        assert across is not None, "loops cut what they carry"
+        axis = len(self.flow.maps[part.map].shape) - 1
+        rows, columns = self.grids[rows_loop], self.grids[columns_loop]
+        if part.loop is columns_loop:
+            start, stop = self.patch(rows_loop, part.map)
+            width = columns.most(np.maximum(across.new - self.kept(columns_loop, part.map), 0))
+            return HeldExtent(rows.most(stop - start) * np.minimum(width, 1), ((axis, width),))
+        height = rows.most(np.maximum(down.new - self.kept(rows_loop, part.map), 0))
+        widths = across.stop - across.new
+        if part.first:
+            return HeldExtent(height, ((axis, widths[columns.offsets]),))
+        widths[columns.offsets] = 0
+        return HeldExtent(height * (columns.counts - 1), ((axis, columns.most(widths)),))
+
+    def _patch_extent(self, m: int) -> HeldExtent:
+        """The most that a block has of a map that is carried."""
+        sizes: list[Ints] = []
+        for loop in self.nest.carrying(m):
+            start, stop = self.patch(loop, m)
+            sizes.append(self.grids[loop].most(stop - start))
+        rows, columns = sizes
+        return HeldExtent(rows, ((len(self.flow.maps[m].shape) - 1, columns),))
+
     def held(self, m: int) -> HeldExtent:
         """The part of a map that its home holds at once; a row engine holds the rows of its ring."""
+        if m in self.nest.carried:
+            return self._patch_extent(m)
         return self._extent(m, self.homes[m])
 
     def held_sums(self, op: int) -> HeldExtent:

@@ -14,6 +14,8 @@ what streams through it:
             at once: expand
             at once: project
 
+Maps that every loop around carries on to the next block stand behind `carry` in place of `hold`.
+
 A name that is not of letters, digits and . : / ~ @ + - _ alone is written as a JSON string.
 """
 
@@ -27,6 +29,7 @@ from typing import get_args
 
 from lfopt.ir import InvalidConfig
 from lfopt.ops import Dataflow
+from lfopt.ops.columns import column_count
 from lfopt.planning.nest.tree import (
     Axis,
     BlockLoop,
@@ -51,7 +54,7 @@ LOOP = re.compile(
     r"(?:, summed by (.+))?"
 )
 SEQ = re.compile(r"in turn(, sharing space)?")
-HOLD = re.compile(r"hold (sums of )?(.+)")
+HOLD = re.compile(r"(hold|carry) (sums of )?(.+)")
 STREAM = re.compile(r"stream (\d+) blocks of (.+)")
 NODES = (
     "'rows, N blocks', 'columns, blocks of N of M', 'channels, blocks of N of M', 'in turn', "
@@ -101,10 +104,14 @@ class _Writer:
         indent = "  " * depth
         yield indent + self._head(node)
         here = [held for held, home in self.nest.homes.items() if home is node]
-        tensors = self._tensors(held for held in here if not isinstance(held, PartialSums))
+        carried = [held for held in here if isinstance(held, int) and held in self.nest.carried]
+        held_here = (held for held in here if held not in carried and not isinstance(held, PartialSums))
+        tensors = self._tensors(held_here)
         sums = sorted(held.operator for held in here if isinstance(held, PartialSums))
         if tensors:
             yield f"{indent}  hold {_joined(tensors)}"
+        if carried:
+            yield f"{indent}  carry {_joined(self._tensors(carried))}"
         if sums:
             yield f"{indent}  hold sums of {self._operators(sums)}"
         for stream in self.nest.streams:
@@ -170,7 +177,7 @@ def parse_nest(text: str, flow: Dataflow, file: str) -> tuple[int, GroupNest]:
         raise InvalidConfig(f"{file}: found {wrong} at the left margin; accepted: one node, {NODES}")
     reader = _Reader(flow, file)
     root = reader.node(lines[0])
-    nest = GroupNest(root, reader.homes, tuple(reader.streams))
+    nest = GroupNest(root, reader.homes, tuple(reader.streams), frozenset(reader.carried))
     reader.check(nest)
     return sum(1 << i for i in nest.leaf_of), nest
 
@@ -220,6 +227,7 @@ class _Reader:
         self.flow, self.file = flow, file
         self.homes: dict[Held, Node] = {}
         self.streams: list[Stream] = []
+        self.carried: set[int] = set()
         self.lines: dict[Node, int] = {}  # per node: the line that it stands on
         self.held_at: dict[Held, int] = {}  # per tensor: the line that says where it is held
         self._index = {tensor.name: m for m, tensor in enumerate(flow.maps)}
@@ -227,7 +235,7 @@ class _Reader:
 
     def node(self, line: _Line) -> Node:
         """A node, and all that is below it."""
-        said = [below for below in line.below if below.text.startswith(("hold ", "stream "))]
+        said = [below for below in line.below if below.text.startswith(("hold ", "carry ", "stream "))]
         inner = [self.node(below) for below in line.below if below not in said]
         if (leaf := LEAF.fullmatch(line.text)) is not None:
             node: Node = self._leaf(line, leaf, inner)
@@ -280,11 +288,15 @@ class _Reader:
             raise self._error(
                 line,
                 repr(line.text[:60]),
-                "'hold names', 'hold sums of operators', 'stream N blocks of names'",
+                "'hold names', 'carry names', 'hold sums of operators', 'stream N blocks of names'",
             )
-        held = self._operators(line, hold[2]) if hold[1] else self._tensors(line, hold[2])
+        held = self._operators(line, hold[3]) if hold[2] else self._tensors(line, hold[3])
         for one in held:
-            key: Held = PartialSums(one) if hold[1] and isinstance(one, int) else one
+            key: Held = PartialSums(one) if hold[2] and isinstance(one, int) else one
+            if hold[1] == "carry":
+                if not isinstance(key, int):
+                    raise self._error(line, "what is no map behind 'carry'", "maps")
+                self.carried.add(key)
             if key in self.homes:
                 raise self._error(line, "a tensor that is held in two places", "one place for each")
             self.homes[key] = node
@@ -347,6 +359,8 @@ class _Reader:
                     raise self._broken(nest.leaf_of[i], wrong, "operators behind those that they read")
         for held, home in nest.homes.items():
             self._check_home(nest, held, home)
+        for m in sorted(nest.carried):
+            self._check_carried(nest, m)
         for loop in (node for node in nest.paths if isinstance(node, BlockLoop)):
             self._check_loop(nest, loop)
 
@@ -364,6 +378,22 @@ class _Reader:
                 f"{self.file}:{self.held_at[held]}: found {wrong}; accepted: a node around all operators of "
                 "the nest that make or read what is held"
             )
+
+    def _check_carried(self, nest: GroupNest, m: int) -> None:
+        """A map is carried by a loop over rows and one over columns inside it, and has both."""
+        home, tensor = nest.homes[m], self.flow.maps[m]
+        axes = [loop.axis for loop in nest.loops_to[home]]
+        at_once = isinstance(home, RowLeaf) and home.at_once
+        if not at_once or axes != ["rows", "columns"]:
+            wrong = "'carry' elsewhere"
+        elif tensor.rows < 2 or column_count(tensor.shape) < 2:
+            wrong = f"{tensor.name[:60]!r} of shape {list(tensor.shape)} behind 'carry'"
+        elif not {*nest.leaf_of} <= {*nest.operators[home]}:
+            wrong = "'carry' in a nest of several leaves"
+        else:
+            return
+        accepted = "maps with rows and columns, 'at once', in a loop over columns, in one over rows"
+        raise InvalidConfig(f"{self.file}:{self.held_at[m]}: found {wrong}; accepted: {accepted}")
 
     def _touched(self, op: int) -> set[Held]:
         flow = self.flow

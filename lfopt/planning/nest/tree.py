@@ -6,8 +6,9 @@
 
 A tensor is *held at* a node: it is on chip from the moment the node is entered until it is left. A map that a
 loop holds is kept from block to block as a sliding window, and every element of it is made or loaded once. A
-map that is held inside a loop is fresh in every block, halo included. Constants pass through a *stream* where
-they are not held: block after block, through a place of a few slots.
+map that is held inside a loop is fresh in every block, halo included. A map that is *carried* is held inside
+its loops too, and each of them keeps the part of it that a later block still reads. Constants pass through a
+*stream* where they are not held: block after block, through a place of a few slots.
 """
 
 from __future__ import annotations
@@ -29,6 +30,18 @@ class PartialSums(NamedTuple):
     """The partial results of an operator."""
 
     operator: int
+
+
+class CarriedPart(NamedTuple):
+    """What a loop keeps of a map from block to block, in a place of its own.
+
+    A loop over rows keeps it for each block of the loop over columns inside it. The first of these has more
+    columns than the others, by the halo: it is kept apart.
+    """
+
+    map: int
+    loop: BlockLoop
+    first: bool = False  # whether that of the first block of columns
 
 
 # a map by its index, a constant by its name, or partial results
@@ -166,6 +179,8 @@ class GroupNest:
     root: Node
     homes: dict[Held, Node] = field(default_factory=dict[Held, Node])  # the nodes that hold tensors
     streams: tuple[Stream, ...] = ()
+    # maps that are held inside loops over rows and columns, and of which each keeps what later blocks read
+    carried: frozenset[int] = frozenset()
     complete: bool = False  # whether `homes` has every tensor that is held
 
     @cached_property
@@ -184,6 +199,17 @@ class GroupNest:
             node: tuple([around for around in path if isinstance(around, BlockLoop)])
             for node, path in self.paths.items()
         }
+
+    def carrying(self, m: int) -> tuple[BlockLoop, ...]:
+        """The loops that carry a map on from block to block, outermost first."""
+        return self.loops_to[self.homes[m]] if m in self.carried else ()
+
+    def carried_parts(self, m: int) -> list[CarriedPart]:
+        """What loops keep of a map that is carried, outermost first."""
+        if m not in self.carried:
+            return []
+        rows, columns = self.carrying(m)
+        return [CarriedPart(m, rows, first=True), CarriedPart(m, rows), CarriedPart(m, columns)]
 
     @cached_property
     def operators(self) -> dict[Node, tuple[int, ...]]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from lfopt.ir import (
     Box,
+    Carry,
     Compute,
     Hardware,
     Place,
@@ -127,6 +128,10 @@ class BufferLayout:
             place=place,
             slot=first,
         )
+
+    def carry(self, name: str, box: Box, place: int, slot: int | None = None) -> Carry:
+        """Copy a box of a map within the buffer; its rows go where their numbers say, or from `slot` on."""
+        return Carry(name, box, place, row_span(box)[0] if slot is None else slot)
 
     def load_constant(self, name: str, box: Box, place: int, slot: int = 0, offset: int = 0) -> Transfer:
         """Load a part of a constant into a slot."""

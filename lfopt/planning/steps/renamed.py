@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lfopt.ir import Loop, Node, Place, Transfer
+from lfopt.ir import Carry, Loop, Node, Place, Transfer
 
 # suffixes of places behind the name of a tensor
 BEHIND = (
     " in blocks",
     " beside",
     " ahead",
+    " across",
+    " down",
+    " down first",
     " as queries",
     " as keys",
     " as values",
@@ -70,5 +73,7 @@ def _node(node: Node, names: Renaming) -> Node:
         gather = names.operators[node.gather] if node.gather else ""
         of = names.operators if node.kind == "parameter" else names.tensors
         return replace(node, tensor=of[node.tensor], gather=gather)
+    if isinstance(node, Carry):
+        return replace(node, tensor=names.tensors[node.tensor])
     then = tuple(names.operators[name] for name in node.then)
     return replace(node, operator=names.operators[node.operator], then=then)

@@ -1,0 +1,1 @@
+"""Groups whose maps are cut along columns: in strips, and in patches of rows and columns."""

@@ -1,0 +1,139 @@
+"""What strips and patches share: which operators run on some columns alone, and which widths are tried."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from lfopt.ir import NEVER, round_up
+from lfopt.ops import OPAQUE
+from lfopt.ops.columns import column_count, column_reads
+from lfopt.planning.groups.groups import Groups
+from lfopt.planning.nest.price import NestPrice
+from lfopt.planning.nest.spans import BlockGrid, lowest, needed
+from lfopt.planning.nest.tree import BlockLoop, Blocks, GroupNest
+
+KEPT = 1 << 14  # groups whose choices are remembered
+
+
+class ColumnCut(Protocol):
+    """One way to cut a group."""
+
+    @property
+    def buffer_bytes(self) -> int:
+        """F_beta."""
+        ...
+
+    @property
+    def read(self) -> int:
+        """DRAM bytes of maps."""
+        ...
+
+    @property
+    def written(self) -> int:
+        """DRAM bytes of results."""
+        ...
+
+
+CutType = TypeVar("CutType", bound=ColumnCut)
+
+
+class CutGroups(Generic[CutType]):
+    """Groups of one dataflow whose maps are cut along columns, on one chip with whatever buffer."""
+
+    def __init__(self, groups: Groups) -> None:
+        self.groups = groups
+        self._choices: dict[int, tuple[CutType, ...]] = {}
+
+    @abstractmethod
+    def _priced(self, mask: int) -> Iterable[CutType]:
+        """The ways that are worth trying, in the order in which they are taken."""
+
+    @abstractmethod
+    def nest(self, mask: int, choice: CutType) -> GroupNest:
+        """How the group runs."""
+
+    def choices(self, mask: int) -> tuple[CutType, ...]:
+        """All ways to cut the group that are worth trying, the one to be taken first."""
+        if mask not in self._choices:
+            if len(self._choices) >= KEPT:
+                self._choices.clear()
+            self._choices[mask] = () if mask & ~self.able else tuple(self._priced(mask))
+        return self._choices[mask]
+
+    def cheapest(self, mask: int, beta: int) -> CutType | None:
+        """The first way that fits strictly; None if none does."""
+        return next((choice for choice in self.choices(mask) if choice.buffer_bytes < beta), None)
+
+    def least(self, mask: int) -> CutType | None:
+        """The way that takes the least buffer."""
+        return min(self.choices(mask), key=lambda choice: choice.buffer_bytes, default=None)
+
+    @cached_property
+    def able(self) -> int:
+        """Mask of the operators that can run on some columns alone."""
+        return sum(1 << op for op in range(len(self.groups.dataflow)) if self._runs(op))
+
+    def _runs(self, op: int) -> bool:
+        flow = self.groups.dataflow
+        call, maps = flow.calls[op], [*flow.results[op], *(o.map for o in flow.operands[op])]
+        if flow.specs[op] is OPAQUE or flow.running >> op & 1 or any(w.gathered for w in flow.weights[op]):
+            return False
+        if not flow.operands[op] or not all(flow.maps[m].elements for m in maps):
+            return False
+        for operand in flow.operands[op]:
+            root, seen = flow.maps[operand.map].shape, call.shape(operand.input)
+            reads = column_reads(call, operand.input) if seen == root or column_count(root) == 1 else None
+            if reads is None or reads.rows_in != column_count(root):
+                return False
+        return True
+
+    def narrowest(self, mask: int) -> int:
+        """Columns of the narrowest map that has several."""
+        flow = self.groups.dataflow
+        widths = [column_count(flow.maps[m].shape) for m in flow.touched(mask)]
+        return min(width for width in widths if width > 1)
+
+    def sizes(
+        self, price: NestPrice, grid: BlockGrid, valid: np.ndarray
+    ) -> Iterator[tuple[Blocks, int, int, int]]:
+        """(blocks, F_beta, DRAM bytes of maps, of results) of each way that is valid and may fit a buffer."""
+        figures = np.broadcast_arrays(price.map_bytes, price.constant_bytes, price.input, price.output, valid)
+        ways = zip(grid.ways, *(figure.tolist() for figure in figures), strict=True)
+        for blocks, maps, weights, read, written, is_valid in ways:
+            need = self.groups.hardware.buffer_need(maps, weights)
+            if is_valid and need < NEVER:
+                yield blocks, need, read, written
+
+    def sensible(self, price: NestPrice, loop: BlockLoop, maps: Iterable[int]) -> np.ndarray:
+        """(ways,) bool: whether every block has something of each map that the one before has not.
+
+        And reads some of every operand.
+        """
+        grid, spans = price.regions.grids[loop], price.regions.spans[loop]
+        sensible = np.ones(grid.counts.size, bool)
+        for m in maps:
+            own = price.regions.along(loop, m)
+            if own is not None:
+                sensible &= grid.least(own.stop - own.new) > 0
+        for readers in spans.readers.values():
+            for own, reads in readers:
+                if -1 in reads.last:  # some of the result needs none of the operand
+                    sensible &= grid.least(needed(reads, own.stop) - lowest(reads, own.start)) > 0
+        return sensible
+
+
+def column_blocks(count: int, narrowest: int, most: int) -> list[Blocks]:
+    """Blocks of columns worth trying, widest first, two of them or more, up to `most`.
+
+    Where maps are narrower than the results, their columns are also multiples of that ratio.
+    """
+    widths = {-(-count // n) for n in range(2, min(most, count) + 1)}
+    grain = count // narrowest
+    if grain > 1:
+        widths |= {round_up(n, grain) for n in widths}
+    return [Blocks.of_size(n, count) for n in sorted((n for n in widths if n < count), reverse=True)]
