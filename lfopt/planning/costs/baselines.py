@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lfopt.ops import bits
-from lfopt.planning.costs.group_costs import GroupCosts, Traffic
+from lfopt.planning.costs.group_costs import GroupCosts
 
 
 def layer_by_layer_bytes(costs: GroupCosts) -> int:
@@ -21,8 +21,7 @@ def epilogue_fused_bytes(costs: GroupCosts) -> int:
 
 def once_bytes(costs: GroupCosts, groups: tuple[int, ...]) -> int:
     """DRAM bytes of a scheme with every tensor once; excluded operators (traffic paper) are left out."""
-    moved = costs.groups.once if costs.traffic is Traffic.TILED else costs.dram
-    return sum(moved(group).total for group in groups if not group & costs.excluded)
+    return sum(costs.groups.once(group).total for group in groups if not group & costs.excluded)
 
 
 def epilogue_groups(costs: GroupCosts) -> tuple[int, ...]:
