@@ -121,6 +121,9 @@ from lfopt.ir import (
     CannotWrite as CannotWrite,
 )
 from lfopt.ir import (
+    Carry as Carry,
+)
+from lfopt.ir import (
     CommandStream as CommandStream,
 )
 from lfopt.ir import (

@@ -199,6 +199,7 @@ def search(
     alone: Sequence[str] = (),
     cut: Sequence[Sequence[str]] = (),
     mode: Mapping[str, str] | None = None,
+    nests: Mapping[str, str] | None = None,
     weights: WeightsOption = True,
     progress: ReportProgress | None = None,
 ) -> Planned:
@@ -231,7 +232,8 @@ def search(
         "max_recompute": max_recompute,
         "search": searching,
     }
-    given |= {"together": together, "alone": alone, "cut": cut, "mode": {} if mode is None else dict(mode)}
+    given |= {"together": together, "alone": alone, "cut": cut}
+    given |= {"mode": dict(mode or {}), "nests": dict(nests or {})}
     config = validate(Config, {"model": "model", "hardware": {"buffer_bytes": 1}, **_plain(given)}, "search")
     outcome = find_plan(replace(config, hardware=chip), progress, graph=graph)
     finished = steps_of(outcome)

@@ -168,6 +168,7 @@ class Config:
     alone: tuple[str, ...] = ()  # operators that are a group of their own
     cut: tuple[tuple[str, ...], ...] = ()  # sets of operators, no two of which share a group
     mode: dict[str, str] = field(default_factory=dict)  # operator: mode in which its group runs
+    nests: dict[str, str] = field(default_factory=dict)  # operator: parts of the nest of its group
     # of inputs, where the file leaves sizes open
     input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     search: SearchConfig = field(default_factory=SearchConfig)  # how to search
@@ -176,7 +177,7 @@ class Config:
     @property
     def constraints(self) -> Constraints:
         """What the plan must keep to."""
-        return Constraints(self.together, self.alone, self.cut, self.mode)
+        return Constraints(self.together, self.alone, self.cut, self.mode, self.nests)
 
     @property
     def recompute_allowed(self) -> float:

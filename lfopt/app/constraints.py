@@ -75,6 +75,11 @@ def _why(costs: GroupCosts, plan: list[int], inside: list[int], *, interrupted: 
             room = f"{unfit.needed:,} B of {unfit.store} where there are {unfit.available:,} B"
             return f"together: {names}: with what lies between them, they need {room}{stopped}"
     broken = next(group for group in plan if costs.breaks(group))
+    if asking := [name for name in flow.names(broken) if name in constraints.nests]:
+        return (
+            f"nests.{asking[0]}: no way to run {', '.join(flow.names(broken))} was found with "
+            f"{constraints.nests[asking[0]]!r}{stopped}"
+        )
     i = next(i for i in bits(broken) if i in rules.modes)
     name = next(name for name in constraints.mode if flow.position.get(name) == i)
     need = costs.modes[rules.modes[i]].need(broken)

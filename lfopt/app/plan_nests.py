@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from lfopt.app.screen import out, printable
 from lfopt.ir import DramBytes, Graph, InvalidConfig, Plan, PlannedGroup
 from lfopt.planning import GroupCosts, Traffic
+from lfopt.planning.nest.parts import has_parts, parts_of
 from lfopt.planning.nest.price import NestPricing
 from lfopt.planning.nest.text import folded, parse_nest
 from lfopt.planning.steps.layout import BufferLayout
@@ -25,6 +26,12 @@ def nest_problems(plan: Plan, graph: Graph) -> Iterator[str]:
     Bytes on a chip with a second level of memory are not compared: a nest does not know of it.
     """
     nested = [group for group in plan.groups if group.nest]
+    wanted = plan.search.constraints.nests
+    for group in plan.groups:
+        asking = [name for name in group.nodes if name in wanted]
+        if asking and not group.nest:
+            text = wanted[asking[0]]
+            yield f"group {group.id}: it has no nest, and constraint nests.{asking[0]} asks for {text}"
     if not nested:
         return
     try:
@@ -54,6 +61,9 @@ def _wrong(plan: Plan, group: PlannedGroup, costs: GroupCosts, pricing: NestPric
     if {*flow.names(mask)} != {*group.nodes}:
         yield f"group {group.id}: nest: it runs {len(flow.names(mask))} operators, and not those of the group"
         return
+    for name, text in plan.search.constraints.nests.items():
+        if name in group.nodes and not has_parts(nest, parts_of(text, f"nests.{name}")):
+            yield f"group {group.id}: nest: constraint nests.{name} asks for {text}"
     price = pricing.price(mask, nest)
     moved = DramBytes(
         int(price.input[0]),

@@ -1,4 +1,4 @@
-"""Constraints on a plan: operators that share a group, that do not, that stand alone, and modes of groups."""
+"""Constraints on a plan: operators that share a group, that do not, that stand alone; how groups run."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ class Constraints:
     cut: tuple[tuple[str, ...], ...] = ()  # sets of operators, no two of which are in one group
     mode: dict[str, str] = field(default_factory=dict[str, str])  # operator: mode in which its group runs
 
+    # operator: parts of the nest of its group, with commas between (`lfopt.planning.nest.parts`)
+    nests: dict[str, str] = field(default_factory=dict[str, str])
+
     def __bool__(self) -> bool:
-        return bool(self.together or self.alone or self.cut or self.mode)
+        return bool(self.together or self.alone or self.cut or self.mode or self.nests)
 
     def named(self) -> Iterator[tuple[str, str]]:
         """(field, operator) of every name."""
@@ -25,6 +28,7 @@ class Constraints:
             yield from ((f"{name}.{k}", operator) for k, members in enumerate(sets) for operator in members)
         yield from (("alone", operator) for operator in self.alone)
         yield from (("mode", operator) for operator in self.mode)
+        yield from (("nests", operator) for operator in self.nests)
 
     def contradictions(self) -> Iterator[str]:
         """Why no plan keeps to them, as far as they tell alone."""

@@ -14,6 +14,7 @@ import pytest
 import lfopt
 from lfopt.app.config import Config, SearchConfig
 from lfopt.app.pipeline import find_plan, steps_of
+from lfopt.app.plan_nests import nest_problems
 from lfopt.app.verify import search_problems, verified
 from lfopt.ir import Constraints, Graph, InvalidConfig
 from lfopt.ops import bits
@@ -144,6 +145,28 @@ def test_a_plan_says_what_it_keeps_to_and_check_holds_it_to_that(tmp_path: Path)
     assert not verified(lying, searched.graph).holds
 
 
+def test_groups_run_as_the_part_of_a_nest_that_was_asked_for_says() -> None:
+    asked = {
+        "fire3.squeeze": "rows outermost, weights held",
+        "fire9.squeeze": "rows outermost, weights streamed",
+        "fire9.expand1x1": "in turn",
+    }
+    free = lfopt.search("zoo:squeezenet1_1", buffer="256KiB", scheme="auto", weights=False)
+    searched = lfopt.search("zoo:squeezenet1_1", buffer="256KiB", scheme="auto", weights=False, nests=asked)
+    assert searched.plan.totals.proof == "optimal"
+    assert searched.plan.totals.dram_bytes > free.plan.totals.dram_bytes
+    nests = {name: group.nest for group in searched.plan.groups for name in group.nodes if name in asked}
+    streamed = {name: any("stream" in line for line in nest) for name, nest in nests.items()}
+    assert streamed == {"fire3.squeeze": False, "fire9.squeeze": True, "fire9.expand1x1": True}
+    first = {name: nest[0].split(",")[0].split(":")[0] for name, nest in nests.items()}
+    assert first["fire9.expand1x1"] == "in turn"
+    assert {first["fire3.squeeze"], first["fire9.squeeze"]} <= {"rows", "line buffers"}
+    assert [*nest_problems(searched.plan, searched.graph)] == []
+    record = replace(searched.plan.search, constraints=Constraints(nests={"fire9.expand1x1": "weights held"}))
+    (problem,) = nest_problems(replace(searched.plan, search=record), searched.graph)
+    assert "nests.fire9.expand1x1 asks for weights held" in problem
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
@@ -168,6 +191,12 @@ def test_a_plan_says_what_it_keeps_to_and_check_holds_it_to_that(tmp_path: Path)
             "together.0: found 'conv1.relu' and 'conv1', which are cut",
         ),
         ({"together": "conv1"}, "together: found 'conv1'; accepted: a list"),
+        ({"nests": {"conv": "rows outermost"}}, "nests: found 'conv', which is no operator of squeezenet1_1"),
+        (
+            {"nests": {"conv1": "rows, somehow"}},
+            "nests.conv1: found 'rows'; accepted: rows outermost, columns",
+        ),
+        ({"nests": {"classifier": "columns outermost"}}, "nests.classifier: no way to run"),
     ],
 )
 def test_what_no_plan_can_meet_is_said(asked: dict[str, object], said: str) -> None:

@@ -30,7 +30,7 @@ from lfopt.ops import ATTENTION, Dataflow
 from lfopt.planning.bounds.bounds import Bounds
 from lfopt.planning.costs.rules import UNMET, Rules
 from lfopt.planning.costs.schemes import check_scheme, seen_by, tables_fly
-from lfopt.planning.costs.shortages import parameter_shortage
+from lfopt.planning.costs.shortages import least_need, least_weights, parameter_shortage, shortage
 from lfopt.planning.defaults import EPILOGUE, MAX_RECOMPUTE, SCHEME
 from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes import (
@@ -52,6 +52,7 @@ from lfopt.planning.modes import (
 )
 from lfopt.planning.modes.alone import ExcludedMode
 from lfopt.planning.modes.mode import is_single
+from lfopt.planning.nest.parts import has_parts
 from lfopt.planning.nest.tree import GroupNest
 from lfopt.planning.steps.limit import never
 from lfopt.rewrite.copies import without_copies
@@ -108,7 +109,8 @@ class GroupCosts:
                 raise InvalidConfig(
                     f"mode.{operator}: found {mode!r} with scheme {scheme}; accepted: {', '.join(selectable)}"
                 )
-        self._whole = [self.modes[name] for name in names]
+        self._named = {name: self.modes[name] for name in names}  # of the scheme
+        self._whole = [*self._named.values()]
         self._alone = [mode for mode in self.modes.values() if mode.alone]
         self._anywhere = [mode for mode in self.modes.values() if not mode.whole and not mode.alone]
         self._nothing = (None,) * len(names)  # bounds of the empty group
@@ -191,7 +193,9 @@ class GroupCosts:
     def simpler(self) -> GroupCosts | None:
         """Costs with fewer modes, None if there are none; a group moves no more here than there."""
         simpler = SCHEMES[self.scheme].simpler
-        if simpler is None or not {*self.rules.modes.values()} <= {*SCHEMES[simpler].modes, *ANYWHERE}:
+        if simpler is None or self.rules.nests:  # groups may have to run in other modes
+            return None
+        if not {*self.rules.modes.values()} <= {*SCHEMES[simpler].modes, *ANYWHERE}:
             return None
         return self._like(simpler, self.hardware)
 
@@ -242,19 +246,31 @@ class GroupCosts:
         rules = self.rules
         if rules.forbid(mask):
             return None
-        wanted = rules.mode(mask)
-        cost = (
-            self._price(mask)
-            if wanted is None
-            else self.modes[wanted].price(mask, self.hardware.buffer_bytes, self.groups.once(mask).total)
-        )
-        if wanted is not None and not self.groups.parameters_fit(mask):
-            cost = None
-        if wanted is not None and self.modes[wanted] in self._whole and not self.passes_rows(mask):
-            cost = None
+        wanted, parts = rules.mode(mask), rules.parts_of_nest(mask)
+        cost = self._price(mask) if wanted is None else self._price_in(mask, self.modes[wanted])
+        if cost is not None and parts:
+            option = self._with_parts(mask, parts)
+            if option is not None:
+                self._taken[mask] = option
+            cost = option and option.cost
         broken = cost is None or rules.parts(mask) or rules.contradict(mask)
         cost = cost or self._price(mask)
         return cost if cost is None or not broken else cost._replace(dram_bytes=cost.dram_bytes + UNMET)
+
+    def _price_in(self, mask: int, mode: ExecutionMode) -> Cost | None:
+        """The price of a group in one mode."""
+        if not self.groups.parameters_fit(mask) or (mode in self._whole and not self.passes_rows(mask)):
+            return None
+        return mode.price(mask, self.hardware.buffer_bytes, self.groups.once(mask).total)
+
+    def _with_parts(self, mask: int, parts: frozenset[str]) -> ModeOption | None:
+        """The way of the fewest bytes whose nest has these parts; None if there is none."""
+        beta, once, wanted = self.hardware.buffer_bytes, self.groups.once(mask).total, self.rules.mode(mask)
+        modes = self._whole if wanted is None else [self.modes[wanted]]
+        able = [mode for mode in modes if self._price_in(mask, mode) is not None]
+        ways = [mode.ways(mask, beta, once) for mode in able]
+        first = [next((way for way in of if has_parts(way.scheduled.nest, parts)), None) for of in ways]
+        return min(filter(None, first), key=lambda way: way.cost.dram_bytes, default=None)
 
     def learn(self, chain: Linked) -> None:
         """Price this group as a chain, if that moves fewer bytes."""
@@ -282,7 +298,9 @@ class GroupCosts:
         beta, once, chosen = self.hardware.buffer_bytes, self.groups.once(mask).total, self.chosen(mask)
         if chosen is None:
             return
-        wanted = self.rules.mode(mask) if mask & self.rules.touched else None
+        wanted, parts = self.rules.mode(mask), self.rules.parts_of_nest(mask)
+        if self.breaks(mask):
+            parts = frozenset()
         row_by_row = self._whole if self.passes_rows(mask) else []
         everywhere = row_by_row if mask & self.excluded else [*row_by_row, *self._anywhere]
         modes = [chosen] if chosen.alone or chosen.given or wanted is not None else everywhere
@@ -291,7 +309,7 @@ class GroupCosts:
         for mode in modes if chosen in modes else [chosen, *modes]:
             if whole is None or mode.whole == whole:
                 for option in mode.options(mask, beta, once):
-                    if option.cost.executable or not executable:
+                    if (option.cost.executable or not executable) and has_parts(option.scheduled.nest, parts):
                         yield option
 
     def take(self, mask: int, option: ModeOption | None) -> None:
@@ -377,22 +395,9 @@ class GroupCosts:
 
     def does_not_fit(self, mask: int) -> DoesNotFit:
         """The breakdown of what a group needs, in the mode of the scheme that needs the least buffer."""
-        beta, groups = self.hardware.buffer_bytes, self.groups
-        if not groups.parameters_fit(mask):
-            return parameter_shortage(groups, self.hardware, mask)
-        name, needed = self.least_need(mask)
-        if needed == NEVER and (weights := self.least_weights(mask)) is not None:
-            name, needed = weights
-            return DoesNotFit(
-                mask,
-                needed,
-                self.hardware.weight_buffer_bytes,
-                tuple(self.modes[name].uses(mask, beta)),
-                "weight buffer",
-            )
-        return DoesNotFit(
-            mask, needed, beta, () if needed == NEVER else tuple(self.modes[name].uses(mask, beta))
-        )
+        if not self.groups.parameters_fit(mask):
+            return parameter_shortage(self.groups, self.hardware, mask)
+        return shortage(self._named, self.hardware, mask, self.least_need(mask))
 
     def passes_rows(self, mask: int) -> bool:
         """Whether the maps of a group can pass row by row, as they do in all modes but tiles."""
@@ -400,18 +405,11 @@ class GroupCosts:
 
     def least_weights(self, mask: int) -> tuple[str, int] | None:
         """(mode, bytes of weights) of the mode whose weights exceed the weight buffer least; or None."""
-        room = self.hardware.weight_buffer_bytes
-        takes = [(self.modes[name].weights(mask), name) for name in SCHEMES[self.scheme].modes if room]
-        needed, name = min((take for take in takes if room <= take[0] < NEVER), default=(NEVER, ""))
-        return None if needed == NEVER else (name, needed)
+        return least_weights(self._named, self.hardware, mask)
 
     def least_need(self, mask: int) -> tuple[str, int]:
         """(mode of the scheme that needs the least buffer, F_beta in bytes); NEVER if no buffer is enough."""
-        modes = SCHEMES[self.scheme].modes
-        if not self.passes_rows(mask):
-            return modes[0], NEVER
-        name = min(modes, key=lambda name: self.modes[name].need(mask))
-        return name, self.modes[name].need(mask)
+        return least_need(self._named, mask) if self.passes_rows(mask) else (next(iter(self._named)), NEVER)
 
     def legal_anywhere(self, mask: int) -> bool:
         """Whether the group may run however little of it fits: a single operator, or an epilogue group."""

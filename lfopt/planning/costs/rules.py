@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from lfopt.ir import Constraints
 from lfopt.ops import Call, Dataflow, bits
+from lfopt.planning.nest.parts import parts_of
 
 UNMET = 1 << 50  # bytes that a group costs for breaking a constraint; no plan moves so many
 
@@ -27,11 +28,12 @@ class Rules:
     alone: int = 0
     cut: tuple[int, ...] = ()
     modes: Mapping[int, str] = field(default_factory=dict[int, str])  # by operator
+    nests: Mapping[int, frozenset[str]] = field(default_factory=dict[int, frozenset[str]])  # by operator
     touched: int = 0  # operators that any of these is about
 
     @classmethod
     def of(cls, flow: Dataflow, constraints: Constraints) -> Rules:
-        """The rules of constraints that name operators."""
+        """The rules of constraints that name operators. Raises InvalidConfig for parts that no nest has."""
         if not constraints:
             return NO_RULES
         where = flow.position
@@ -43,10 +45,15 @@ class Rules:
         cut = tuple(group for group in map(mask, constraints.cut) if group & (group - 1))
         modes = {where[name]: mode for name, mode in constraints.mode.items() if name in where}
         alone = mask(constraints.alone)
-        touched = alone | sum(1 << i for i in modes)
+        nests = {
+            where[name]: parts_of(text, f"nests.{name}")
+            for name, text in constraints.nests.items()
+            if name in where
+        }
+        touched = alone | sum(1 << i for i in {*modes, *nests})
         for members in (*together, *cut):
             touched |= members
-        return cls(together, alone, cut, modes, touched)
+        return cls(together, alone, cut, modes, nests, touched)
 
     def forbid(self, group: int) -> bool:
         """Whether this group, and whatever it is grown into, breaks a constraint."""
@@ -62,6 +69,11 @@ class Rules:
     def mode(self, group: int) -> str | None:
         """The mode in which the group must run, of contradicting ones the first; None: any."""
         return next((self.modes[i] for i in bits(group & self.touched) if i in self.modes), None)
+
+    def parts_of_nest(self, group: int) -> frozenset[str]:
+        """What the nest of the group must have."""
+        wanted = [self.nests[i] for i in bits(group & self.touched) if i in self.nests]
+        return frozenset[str]().union(*wanted)
 
     def contradict(self, group: int) -> bool:
         """Whether operators of the group are to run in different modes."""

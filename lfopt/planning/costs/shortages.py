@@ -1,11 +1,14 @@
-"""What a group lacks of the store for parameters, operator by operator."""
+"""What a group that does not fit lacks: of the buffer, of one for weights, of the store for parameters."""
 
 from __future__ import annotations
 
-from lfopt.ir import BufferUse, DoesNotFit, Hardware
+from collections.abc import Mapping
+
+from lfopt.ir import NEVER, BufferUse, DoesNotFit, Hardware
 from lfopt.ops import bits
 from lfopt.ops.parameter_data import TABLE_BYTES
 from lfopt.planning.groups.groups import Groups
+from lfopt.planning.modes import ExecutionMode
 
 
 def parameter_shortage(groups: Groups, hardware: Hardware, mask: int) -> DoesNotFit:
@@ -20,3 +23,36 @@ def parameter_shortage(groups: Groups, hardware: Hardware, mask: int) -> DoesNot
         BufferUse(names[i].name, "parameters", 0, 0, parameters[i]) for i in bits(mask) if parameters[i]
     )
     return DoesNotFit(mask, needed, store, loaded, "parameter store")
+
+
+def shortage(
+    modes: Mapping[str, ExecutionMode], hardware: Hardware, mask: int, need: tuple[str, int]
+) -> DoesNotFit:
+    """The breakdown of what a group needs. `modes`: by key; `need`: see `least_need`."""
+    beta = hardware.buffer_bytes
+    name, needed = need
+    if needed < NEVER:
+        return DoesNotFit(mask, needed, beta, tuple(modes[name].uses(mask, beta)))
+    weights = least_weights(modes, hardware, mask)
+    if weights is None:
+        return DoesNotFit(mask, needed, beta, ())
+    name, needed = weights
+    uses = tuple(modes[name].uses(mask, beta))
+    return DoesNotFit(mask, needed, hardware.weight_buffer_bytes, uses, "weight buffer")
+
+
+def least_need(modes: Mapping[str, ExecutionMode], mask: int) -> tuple[str, int]:
+    """(mode that needs the least buffer, F_beta in bytes); NEVER if no buffer is enough."""
+    needs = {name: mode.need(mask) for name, mode in modes.items()}
+    name = min(needs, key=needs.__getitem__)
+    return name, needs[name]
+
+
+def least_weights(
+    modes: Mapping[str, ExecutionMode], hardware: Hardware, mask: int
+) -> tuple[str, int] | None:
+    """(mode, bytes of weights) of the mode whose weights exceed the weight buffer least; or None."""
+    room = hardware.weight_buffer_bytes
+    takes = [(mode.weights(mask), name) for name, mode in modes.items() if room]
+    needed, name = min((take for take in takes if room <= take[0] < NEVER), default=(NEVER, ""))
+    return None if needed == NEVER else (name, needed)

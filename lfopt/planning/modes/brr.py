@@ -103,6 +103,13 @@ class BrrMode(ExecutionMode):
             if banded.buffer_bytes < beta and banded.weight_bytes == first.weight_bytes:
                 yield self._way(mask, beta, once, wide, banded)
 
+    def ways(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
+        """Every start and number of bands, with weights streaming and with all on chip."""
+        candidates = sorted(self.bands.candidates(mask), key=lambda one: (one.weight_bytes, one.buffer_bytes))
+        for banded in candidates:
+            if banded.buffer_bytes < beta:
+                yield self._way(mask, beta, once, self.bands, banded)
+
     def _way(self, mask: int, beta: int, once: int, bands: BandedGroups, banded: Banded) -> ModeOption:
         return ModeOption(
             self._cost(mask, once, banded),

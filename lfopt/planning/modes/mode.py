@@ -145,6 +145,10 @@ class ExecutionMode(Protocol):
         for rows in sorted({1, most, *(rows for rows in possible if rows < most and is_single(rows))}):
             yield ModeOption(cost, terms._replace(band_rows=rows), self.schedule(mask, beta, rows))
 
+    def ways(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
+        """All ways to run the group on beta, fewest bytes first: also those that no search would take."""
+        return self.options(mask, beta, once)
+
     def heights(self, mask: int) -> Sequence[int]:
         """Output rows that may be made at a time for the same bytes, most first; () if there is no choice."""
         return ()
