@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -122,14 +123,21 @@ class CountedAttention:
             "first, int last)"
         ):
             out("(void)b0;")
+            head, query = "head", at[-1]
             with out.nested(
-                [f"for (int {i} = s->first[{k}]; {i} < s->stop[{k}]; {i}++)" for k, i in enumerate(at)]
+                [
+                    f"for (int {head} = s->first[0]; {head} < s->stop[0]; {head}++)",
+                    f"for (int {query} = s->first[1]; {query} < s->stop[1]; {query}++)",
+                ]
             ):
+                for k, i in enumerate(at[:-1]):
+                    out(f"const int {i} = {head} / {prod(stack[k + 1 : -1])} % {stack[k]};", f"(void){i};")
+                kept = [head, query]
                 out(f"{kind} sum[{width}], most = -INFINITY, total = 0;")
-                out(f"for (int e = 0; e < {width}; e++) sum[e] = first ? 0 : {self.kept.at([*at, 'e'])};")
+                out(f"for (int e = 0; e < {width}; e++) sum[e] = first ? 0 : {self.kept.at([*kept, 'e'])};")
                 out(
-                    f"if (!first) most = {self.kept.at([*at, str(width)])}, total = "
-                    f"{self.kept.at([*at, str(width + 1)])};"
+                    f"if (!first) most = {self.kept.at([*kept, str(width)])}, total = "
+                    f"{self.kept.at([*kept, str(width + 1)])};"
                 )
                 low, high = (
                     (f"larger(from, {window[0]}[{at[-1]}])", f"smaller(to, {window[1]}[{at[-1]}])")
@@ -151,12 +159,9 @@ class CountedAttention:
                     )
                     out(f"for (int e = 0; e < {width}; e++) sum[e] += weight * ({kind}){values.at(value)};")
                 with out.block("if (!last)"):
-                    out(f"for (int e = 0; e < {width}; e++) {self.kept.at([*at, 'e'])} = sum[e];")
-                    out(
-                        f"{self.kept.at([*at, str(width)])} = most, {self.kept.at([*at, str(width + 1)])} = "
-                        "total;",
-                        "continue;",
-                    )
+                    out(f"for (int e = 0; e < {width}; e++) {self.kept.at([*kept, 'e'])} = sum[e];")
+                    most, total = self.kept.at([*kept, str(width)]), self.kept.at([*kept, str(width + 1)])
+                    out(f"{most} = most, {total} = total;", "continue;")
                 quotient = "sum[e] / total"
                 if form.guard:
                     quotient = (

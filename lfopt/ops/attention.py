@@ -253,17 +253,20 @@ def result_box(call: Call, mixed: Box) -> Box | None:
 
 
 def state_shape(call: Call) -> Shape:
-    """(*stack, width + 2): the state of every query, kept between blocks of keys.
+    """(heads, queries, width + 2): the state of every query, kept between blocks of keys.
 
-    In the last axis: the weighted sum of values (width elements), the largest score, the sum of the weights.
+    Heads: of all axes before the queries. In the last axis, which a chip pads as channels: the weighted sum
+    of values (width elements), the largest score, the sum of the weights.
     """
-    *stack, width = form_of(call).mixing.result
-    return (*stack, width + 2)
+    *heads, queries, width = form_of(call).mixing.result
+    return prod(heads), queries, width + 2
 
 
 def state_box(call: Call, out: Box) -> Box:
     """The part of the state that belongs to a box of the result, which holds heads in their whole width."""
-    return cut(mixed_box(call, out), -1, (0, state_shape(call)[-1]))
+    shape = state_shape(call)
+    mixed = through_view(mixed_box(call, out), form_of(call).mixing.result, (*shape[:-1], shape[-1] - 2))
+    return cut(mixed, -1, (0, shape[-1]))
 
 
 # -- what it computes ----------------------------------------------------------------------------------------
@@ -274,7 +277,7 @@ def _given(call: Call, operands: Operands) -> dict[Use, Part]:
 
 
 def accumulate(call: Call, operands: Operands, out: Box, inputs: Span | None, run: Run) -> np.ndarray:
-    """(*stack, width + 2), float32 or float64: the state after one block of keys; see `state_shape`."""
+    """(heads, queries, width + 2), float32 or float64: the state after one block of keys."""
     form, given, box = form_of(call), _given(call, operands), mixed_box(call, out)
     keys = inputs or form.seen(box)
     scores = form.value(
@@ -290,7 +293,8 @@ def accumulate(call: Call, operands: Operands, out: Box, inputs: Span | None, ru
     beside = (np.concatenate([most, weights.sum(axis=-1, keepdims=True)], axis=-1)).reshape(
         *box_shape(box)[:-1], 2
     )
-    return np.concatenate([mixed, beside], axis=-1)
+    state = np.concatenate([mixed, beside], axis=-1)
+    return state.reshape(-1, *state.shape[-2:])
 
 
 def _weights_box(form: Attention, mixed: Box) -> Box:
@@ -306,7 +310,7 @@ def _scaled(scores: np.ndarray, most: np.ndarray) -> np.ndarray:
 
 
 def merge(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """(*stack, width + 2): the state after two disjoint blocks of keys, from the state after each."""
+    """(heads, queries, width + 2): the state after two disjoint blocks of keys, from the state after each."""
     most = np.maximum(one[..., -2:-1], other[..., -2:-1])
     with np.errstate(over="ignore", invalid="ignore"):  # of the largest scores, which are set below
         merged = one * _scaled(one[..., -2:-1], most) + other * _scaled(other[..., -2:-1], most)
@@ -315,8 +319,10 @@ def merge(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def finish(call: Call, sums: np.ndarray, out: Box, run: Run) -> np.ndarray:
-    """A box of the result, shaped as `out`, from the state after all keys: sums (*stack, width + 2)."""
-    form, total = form_of(call), sums[..., -1:]
+    """A box of the result, shaped as `out`, from the state after all keys (heads, queries, width + 2)."""
+    form = form_of(call)
+    sums = sums.reshape(*box_shape(mixed_box(call, out))[:-1], sums.shape[-1])
+    total = sums[..., -1:]
     with np.errstate(all="ignore"):
         mixed = sums[..., :-2] / total
     if form.guard:
