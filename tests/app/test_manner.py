@@ -150,7 +150,7 @@ def test_quiet_says_nothing_and_verbose_what_is_going_on(here, plan: Path, tmp_p
         (("search", "zoo:unet", "--budget", "many"), "--budget: found 'many'; accepted: a whole number"),
         (
             ("search", "zoo:unet", "--scheme", "fast"),
-            "--scheme: found 'fast'; accepted: lbdf, brr, resident, auto, all",
+            "--scheme: found 'fast'; accepted: lbdf, brr, resident, patches, auto, all",
         ),
         (
             ("search", "zoo:unet", "--bufer", "1MiB"),
