@@ -93,13 +93,12 @@ class _Search:
 
     def look_through(self, i: int) -> None:
         """Let what an operator makes lie in what it reads."""
-        flow, call = self.flow, self.flow.calls[i]
+        flow = self.flow
+        call = self.flow.calls[i]
         for m, layout, offset in seen_through(flow, self.layouts, i):
             source = flow.operands[i][0].map
-            base, alike = (
-                self.holder(source),
-                call.result_tensors[0].quantization == flow.maps[source].quantization,
-            )
+            base = self.holder(source)
+            alike = call.result_tensors[0].quantization == flow.maps[source].quantization
             if (
                 m in self.aliases
                 or flow.is_output[m]
@@ -119,10 +118,14 @@ class _Search:
     def join(self, i: int) -> None:
         """Alias what a Concat reads, and no other operator does, to its place in the result."""
         flow, call, (joined,) = self.flow, self.flow.calls[i], self.flow.results[i]
-        layout, base, start = self.layouts[joined], self.holder(joined), 0
-        axis, maps = call.attribute("axis", 0) % len(call.result), {o.input: o.map for o in flow.operands[i]}
+        layout = self.layouts[joined]
+        base = self.holder(joined)
+        start = 0
+        axis = call.attribute("axis", 0) % len(call.result)
+        maps = {o.input: o.map for o in flow.operands[i]}
         for index in range(len(call.operator.inputs)):
-            m, first = maps.get(index, -1), base.offset + start * layout.strides[axis]
+            m = maps.get(index, -1)
+            first = base.offset + start * layout.strides[axis]
             start += call.shape(index)[axis]
             if m < 0 or not self._is_free(m, i) or [*maps.values()].count(m) > 1:
                 continue
@@ -148,11 +151,9 @@ class _Search:
 
     def _usual(self, m: int, place: MapLayout) -> MapLayout:
         """The same location, with axes of one element ordered as the map has them."""
-        return (
-            MapLayout(place.tensor, self.layouts[m].order, place.alias_strides)
-            if place.sequence == self.layouts[m].sequence
-            else place
-        )
+        if place.sequence == self.layouts[m].sequence:
+            return MapLayout(place.tensor, self.layouts[m].order, place.alias_strides)
+        return place
 
     def _can_write(self, m: int, place: MapLayout) -> bool:
         """Whether the operator that makes a map writes it there as well as anywhere."""
@@ -163,10 +164,14 @@ class _Search:
 
     def _turn(self, m: int) -> None:
         """Where a Transpose makes a part, alias what it reads there too, permuted."""
-        flow, i, base = self.flow, self.flow.producer[m], self.aliases[m]
+        flow = self.flow
+        i = self.flow.producer[m]
+        base = self.aliases[m]
         if flow.operators[i].kind != "Transpose" or base.map not in self.in_memory:
             return
-        source, place, axes = flow.operands[i][0].map, self.layouts[m], permutation(flow.calls[i])
+        source = flow.operands[i][0].map
+        place = self.layouts[m]
+        axes = permutation(flow.calls[i])
         steps = [0] * len(axes)
         for k, axis in enumerate(axes):
             steps[axis] = place.strides[k]
@@ -194,7 +199,9 @@ def _spaced(tensor: Tensor, order: Sequence[int], steps: Sequence[int]) -> MapLa
     same = all(
         a == b or extent == 1 for a, b, extent in zip(side_by_side.strides, steps, tensor.shape, strict=True)
     )
-    return side_by_side if same else MapLayout(tensor, tuple(order), tuple(steps))
+    if same:
+        return side_by_side
+    return MapLayout(tensor, tuple(order), tuple(steps))
 
 
 # -- reading -------------------------------------------------------------------------------------------------
@@ -205,15 +212,14 @@ def seen_through(flow: Dataflow, layouts: Sequence[MapLayout], i: int) -> list[t
 
     Each as (map, its layout within the operand, elements before its first).
     """
-    call, kind = flow.calls[i], flow.operators[i].kind
+    call = flow.calls[i]
+    kind = flow.operators[i].kind
     if kind not in THROUGH or [o.input for o in flow.operands[i]] != [0]:
         return []
     whole = layouts[flow.operands[i][0].map].seen(tensor_of(call, 0))
-    return (
-        []
-        if whole is None
-        else [(m, *part) for m, part in zip(flow.results[i], THROUGH[kind](call, whole), strict=False)]
-    )
+    if whole is None:
+        return []
+    return [(m, *part) for m, part in zip(flow.results[i], THROUGH[kind](call, whole), strict=False)]
 
 
 Seen = Sequence[tuple[MapLayout, int]]
@@ -245,7 +251,8 @@ def _sliced(call: Call, whole: MapLayout) -> Seen:
 
 
 def _taken(call: Call, whole: MapLayout) -> Seen:
-    axis, index = call.attribute("axis", 0) % len(whole.shape), call.values[1]
+    axis = call.attribute("axis", 0) % len(whole.shape)
+    index = call.values[1]
     if index is None or index.size != 1 or not -whole.shape[axis] <= index.item() < whole.shape[axis]:
         return []
     ones = index.ndim  # axes that stand in the place of the one that is gone
@@ -273,7 +280,9 @@ THROUGH: dict[str, Callable[[Call, MapLayout], Seen]] = {
 def _read(flow: Dataflow, m: int, layout: MapLayout) -> bool:
     """Whether all consumers of a map can read it through these strides, as well as they could read a copy."""
     for i in bits(flow.readers[m]):
-        call, maps, elementwise = flow.calls[i], flow.operands[i], flow.specs[i].elementwise
+        call = flow.calls[i]
+        maps = flow.operands[i]
+        elementwise = flow.specs[i].elementwise
         kind = call.operator.kind
         for seen in (layout.seen(tensor_of(call, operand.input)) for operand in maps if operand.map == m):
             if seen is None or not (
@@ -301,7 +310,8 @@ def _written(flow: Dataflow, m: int, layout: MapLayout) -> bool:
     That holds of the fused kernel that may end there, down to its anchor: all of it has the shape of the map.
     """
     i = flow.producer[m]
-    kind, rank = flow.operators[i].kind, len(layout.shape)
+    kind = flow.operators[i].kind
+    rank = len(layout.shape)
     if not flow.specs[i].elementwise:
         return kind != "Transpose" and (
             even(layout) or kind not in KERNELS or (kind in ON_IMAGES and rank != 4)
@@ -328,7 +338,9 @@ def in_turn(flow: Dataflow, runs: Runs, part: int, ring: int) -> bool:
 
     No consumer reads others in between.
     """
-    maker, joins, read = flow.producer[part], flow.producer[ring], flow.readers[ring]
+    maker = flow.producer[part]
+    joins = flow.producer[ring]
+    read = flow.readers[ring]
     for run in runs:
         rows: tuple[object, ...] | None = None
         for step in run:

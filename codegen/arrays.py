@@ -32,11 +32,10 @@ def by_name(inputs: object, wanted: Mapping[str, str], label: str) -> dict[str, 
         if absent := [name for name in wanted if name not in inputs]:
             raise InvalidConfig(f"input {absent[0]!r}: absent; accepted: {wanted[absent[0]] or 'an array'}")
         return {name: inputs[name] for name in wanted}
-    given = (
-        [inputs]
-        if len(wanted) == 1 and hasattr(inputs, "__dlpack__") | isinstance(inputs, np.generic)
-        else inputs
-    )
+    if len(wanted) == 1 and hasattr(inputs, "__dlpack__") | isinstance(inputs, np.generic):
+        given = [inputs]
+    else:
+        given = inputs
     if not isinstance(given, list | tuple):
         raise InvalidConfig(
             f"{label}: found {type(given).__name__}; {accepted}, as arrays by name, or a list or tuple of "
@@ -92,11 +91,10 @@ def arguments(
         return list(positional)
     twice = [name for name in wanted[: len(positional)] if name in named]
     if twice or len(positional) > len(wanted):
-        excess = (
-            f"input {twice[0]!r} twice"
-            if len(positional) <= len(wanted)
-            else f"{len(positional)} inputs without a name"
-        )
+        if len(positional) <= len(wanted):
+            excess = f"input {twice[0]!r} twice"
+        else:
+            excess = f"{len(positional)} inputs without a name"
         raise InvalidConfig(
             f"{label}: found {excess}; accepted: each of {', '.join(map(repr, wanted)) or 'no inputs'} once"
         )
@@ -113,4 +111,6 @@ def returned(outputs: Iterable[np.ndarray], given: Iterable[Array]) -> Any:
     library = None if foreign is None else sys.modules.get(type(foreign).__module__.partition(".")[0])
     share = getattr(library, "from_dlpack", None)
     shared = tuple(outputs if share is None else map(share, outputs))
-    return shared[0] if len(shared) == 1 else shared
+    if len(shared) == 1:
+        return shared[0]
+    return shared

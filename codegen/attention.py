@@ -89,15 +89,14 @@ class CountedAttention:
         kept: Array,
     ) -> None:
         """`outside`: an operand in the buffer, by its number; `kept`: of every query, between two blocks."""
-        self.out, self.call, self.form, self.graph, self.blob, self.name = (
-            out,
-            call,
-            form_of(call),
-            graph,
-            blob,
-            name,
-        )
-        self.outside, self.kept = outside, kept
+        self.out = out
+        self.call = call
+        self.form = form_of(call)
+        self.graph = graph
+        self.blob = blob
+        self.name = name
+        self.outside = outside
+        self.kept = kept
         self.functions: dict[Use, Called] = {}
 
     def write(self, result: Array) -> None:
@@ -105,7 +104,8 @@ class CountedAttention:
 
         Raises Unsupported for scores that are no floats.
         """
-        form, out = self.form, self.out
+        form = self.form
+        out = self.out
         *stack, width = form.mixing.result
         scores = self._function(form.softmax.operator.inputs[0], "scores")
         values = self._function(form.mixing.operator.inputs[1], "values")
@@ -116,14 +116,16 @@ class CountedAttention:
                 "floats"
             )
         window = self._window()
-        exp, at = Scalar(scores.dtype).function, [f"i{k}" for k in range(len(stack))]
+        exp = Scalar(scores.dtype).function
+        at = [f"i{k}" for k in range(len(stack))]
         value = [*self._stacked(at[:-1], form.mixing.shape(1)), "k", "e"]
         with out.block(
             f"static void {self.name}(const context *m, const box *b0, const box *s, int from, int to, int "
             "first, int last)"
         ):
             out("(void)b0;")
-            head, query = "head", at[-1]
+            head = "head"
+            query = at[-1]
             with out.nested(
                 [
                     f"for (int {head} = s->first[0]; {head} < s->stop[0]; {head}++)",
@@ -160,7 +162,8 @@ class CountedAttention:
                     out(f"for (int e = 0; e < {width}; e++) sum[e] += weight * ({kind}){values.at(value)};")
                 with out.block("if (!last)"):
                     out(f"for (int e = 0; e < {width}; e++) {self.kept.at([*kept, 'e'])} = sum[e];")
-                    most, total = self.kept.at([*kept, str(width)]), self.kept.at([*kept, str(width + 1)])
+                    most = self.kept.at([*kept, str(width)])
+                    total = self.kept.at([*kept, str(width + 1)])
                     out(f"{most} = most, {total} = total;", "continue;")
                 quotient = "sum[e] / total"
                 if form.guard:
@@ -192,10 +195,12 @@ class CountedAttention:
 
     def _laid_out(self, at: list[str]) -> list[str]:
         """The index of an element of the result, from that in the product with the values."""
-        form, name = self.form, self.form.mixed
+        form = self.form
+        name = self.form.mixed
         for part in form.parts[form.parts.index(form.mixing) + 1 :]:
             at = self._behind(at, form.tensors[name].shape, part.shape(0))
-            at, name = [at[axis] for axis in permutation(part)], part.operator.outputs[0]
+            at = [at[axis] for axis in permutation(part)]
+            name = part.operator.outputs[0]
         return at
 
     @staticmethod
@@ -261,7 +266,8 @@ class CountedAttention:
 
     def _scored(self, body: Writer, part: Call, operands: Mapping[int, Array]) -> None:
         """One product of a query and a key."""
-        queries, keys = operands[0], operands[1]
+        queries = operands[0]
+        keys = operands[1]
         *stack, query, key = (f"i{k}" for k in range(len(part.result)))
         left = queries.at([*self._stacked(stack, queries.shape), query, "e"])
         right = keys.at([*self._stacked(stack, keys.shape), "e", key])
@@ -281,16 +287,16 @@ def kept_step(call: Call, step: Compute) -> Compute:
     state_box = attention.state_box if call.attention is not None else statistics.state_box
     (box,) = step.boxes
     kept = state_box(call, box)
-    shape, by = call.result, list[tuple[int, ...]]()
+    shape = call.result
+    by = list[tuple[int, ...]]()
     # how far what is kept moves with the result along each axis
     for axis, ((start, stop), extent) in enumerate(zip(box, shape, strict=True)):
         size = stop - start
         there = start + size if stop + size <= extent else start - size
-        other = (
-            state_box(call, (*box[:axis], (there, there + size), *box[axis + 1 :]))
-            if 0 <= there != start
-            else kept
-        )
+        if 0 <= there != start:
+            other = state_box(call, (*box[:axis], (there, there + size), *box[axis + 1 :]))
+        else:
+            other = kept
         by.append(
             tuple(
                 (b - a) // (there - start) if there != start else 0

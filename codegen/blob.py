@@ -51,7 +51,8 @@ def digest(data: bytes) -> int:
     True
     """
     powers = np.multiply.accumulate(np.full(AT_ONCE, BASE, np.uint64))[::-1]  # BASE**AT_ONCE to BASE**1
-    words, remainder = np.frombuffer(data, "<u8"), 0
+    words = np.frombuffer(data, "<u8")
+    remainder = 0
     for first in range(0, words.size, AT_ONCE):
         part = words[first : first + AT_ONCE]
         total = int((part[:-1] * powers[AT_ONCE - part.size + 1 :]).sum(dtype=np.uint64)) + int(part[-1])

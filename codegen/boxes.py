@@ -69,7 +69,9 @@ class OnBoxes(Nest):
 
     def begin(self, at: Sequence[str], start: str) -> str:
         """C expression: what the sum of an element begins with."""
-        return f"(first ? {start} : {self.sums.at(at)})" if self.sums else start
+        if self.sums:
+            return f"(first ? {start} : {self.sums.at(at)})"
+        return start
 
     @contextmanager
     def end(self, at: Sequence[str], value: str) -> Iterator[None]:
@@ -108,7 +110,8 @@ class OnBoxes(Nest):
         for k in range(len(self.results[result].shape)) if axes is None else sorted(axes):
             indices[k], first, stop = f"{name}{k}", f"b{result}->first[{k}]", f"b{result}->stop[{k}]"
             if spans and k in spans:
-                first, stop = f"larger({first}, {spans[k][0]})", f"smaller({stop}, {spans[k][1]})"
+                first = f"larger({first}, {spans[k][0]})"
+                stop = f"smaller({stop}, {spans[k][1]})"
             heads.append(f"for (int {name}{k} = {first}; {name}{k} < {stop}; {name}{k}++)")
         with self.out.nested(heads):
             yield indices

@@ -39,7 +39,9 @@ class Built:
 
 def program_name(source: CSource) -> str:
     """File name of the stand-alone program."""
-    return f"{source.name}_program" if source.name in TAKEN else source.name
+    if source.name in TAKEN:
+        return f"{source.name}_program"
+    return source.name
 
 
 def library_name(source: CSource) -> str:
@@ -180,7 +182,8 @@ def build_text(text: str, folder: Path, command: Sequence[str]) -> Path:
 
     Raises CannotBuild.
     """
-    source, library = folder / "text.c", folder / "libtext.so"
+    source = folder / "text.c"
+    library = folder / "libtext.so"
     _write(source, text.encode())
     _call([*command, "-shared", "-fPIC", str(source), "-o", str(library), "-lm"])
     return library

@@ -10,7 +10,8 @@ from lfopt.ir.cpu import CpuBarrier, CpuFunction, CpuGroup, CpuLoop, CpuNode
 
 def calls(out: Writer, group: CpuGroup) -> str:
     """Print the function of a group; the C statement that runs it."""
-    name, functions = f"group_{group.id}", {function.name: function for function in group.functions}
+    name = f"group_{group.id}"
+    functions = {function.name: function for function in group.functions}
     with out.block(f"static void {name}(const context *m)"):
         if not functions:
             out("(void)m; /* all that it makes is there */")

@@ -73,7 +73,11 @@ class CountingCode:
         self.behind = round_up(maps, LINE)  # where a weight buffer begins in the arena
         self.arena = self.behind + weights if weights else maps
         self.maps_bytes = maps_bytes
-        self.plan, self.graph, self.flow, self.blob, self.dram = plan, graph, flow, blob, dram
+        self.plan = plan
+        self.graph = graph
+        self.flow = flow
+        self.blob = blob
+        self.dram = dram
         self.level_2 = {entry.name: entry for entry in plan.memory if entry.memory == "l2"}
         if self.l2_end > MOST_L2:
             raise Unsupported(
@@ -109,7 +113,8 @@ class CountingCode:
         self.pieces = 0
         self.rows = 0
         self.operators: dict[tuple[int, str], str] = {}  # (group, operator) -> its C function
-        self.functions, self.groups = Writer(), Writer()
+        self.functions = Writer()
+        self.groups = Writer()
         self.run = ["memset(m->chip, 0, sizeof *m->chip);", "HIDE(m->maps, MAPS);"]  # what runs the groups
         self.spare = 0
         self.flight = 1  # bytes of what any step has in flight at once
@@ -182,7 +187,9 @@ class CountingCode:
         largest = max(sizes, default=4)
         ratio = -(-8 * largest // least)
         # where blocks begin at any byte, elements still lie as C wants them
-        return ratio if least % 8 == 0 else round_up(ratio, largest)
+        if least % 8 == 0:
+            return ratio
+        return round_up(ratio, largest)
 
     def _accessors(self) -> str:
         out = Writer()
@@ -253,11 +260,15 @@ class CountingCode:
     def _tensor(self, name: str) -> Tensor:
         """A tensor in the buffer, or what is held of one before it is complete."""
         summed = name.removeprefix(SUMS)
-        return self.kept[summed] if summed != name and summed in self.kept else self.graph.tensors[summed]
+        if summed != name and summed in self.kept:
+            return self.kept[summed]
+        return self.graph.tensors[summed]
 
     def _sum_type(self, tensor: Tensor) -> str:
         """Type of the partial sums of a map."""
-        return "int32" if tensor.quantization else tensor.dtype
+        if tensor.quantization:
+            return "int32"
+        return tensor.dtype
 
     def _number(self, name: str) -> int:
         """The number of a tensor in the table."""
@@ -270,19 +281,18 @@ class CountingCode:
             value = self.graph.constants[name]
             if value is None:
                 raise Unsupported(f"constant {name!r}: the model has no values for it")
-            bits, place = (
-                hardware.constant_bits(bias=name in self.flow.biases),
-                self.blob.place(value, value.dtype.name),
-            )
+            bits = hardware.constant_bits(bias=name in self.flow.biases)
+            place = self.blob.place(value, value.dtype.name)
             figures = (-1, -1, bits, hardware.constant_align, 0, IN_WEIGHTS, place)
         else:
             root = self.flow.behind.get(name.removeprefix(SUMS), "")
             bits = 8 * (hardware.accumulator_bytes if name.startswith(SUMS) else hardware.element_bytes)
             channels = CHANNEL_AXIS_OF_RANK.get(len(shape))
             there = self.level_2.get(root)
-            where = (
-                (IN_MAPS, self.dram.get(root, 0)) if there is None else (IN_L2, f"{there.address} * SCALE")
-            )
+            if there is None:
+                where = (IN_MAPS, self.dram.get(root, 0))
+            else:
+                where = (IN_L2, f"{there.address} * SCALE")
             figures = (
                 -1 if axis is None else axis,
                 -1 if channels is None else channels,
@@ -369,7 +379,8 @@ class CountingCode:
 
     def _parameters(self, group: PlannedGroup) -> dict[str, int]:
         """Bytes of the parameters of a group's operators, which then have numbers."""
-        hardware, sizes = self.plan.hardware, dict[str, int]()
+        hardware = self.plan.hardware
+        sizes = dict[str, int]()
         if not hardware.parameter_store_bytes:
             return sizes
         for call in calls_of(
@@ -395,12 +406,11 @@ class CountingCode:
         )
 
     def _transfer(self, group: PlannedGroup, node: Transfer, first_place: int, base: int) -> None:
-        k, where, slot = (
-            self._number(node.tensor),
-            f"&places[{first_place + node.place}]",
-            _moved(node, len(node.box), node.slot),
-        )
-        box, kind = _box(node, node.box, 0), node.kind.upper()
+        k = self._number(node.tensor)
+        where = f"&places[{first_place + node.place}]"
+        slot = _moved(node, len(node.box), node.slot)
+        box = _box(node, node.box, 0)
+        kind = node.kind.upper()
         if node.gather:
             name = self._function(group, node.gather, gathers=True)
             self._need(node.gather)
@@ -421,7 +431,8 @@ class CountingCode:
         """Copy a box of a map within the buffer, from whatever pieces of the group hold it."""
         where = f"&places[{first_place + node.place}]"
         slot = _moved(node, len(node.box), node.slot)
-        box, first = _box(node, node.box, 0), base(node.tensor, node.place)
+        box = _box(node, node.box, 0)
+        first = base(node.tensor, node.place)
         self.groups(f"carry(m, {self._number(node.tensor)}, {box}, {where}, {slot}, {first});")
 
     def _claim(
@@ -456,8 +467,10 @@ class CountingCode:
         """A step of an attention."""
         then = node.then[len(call.parts) - 1 :]
         (result,) = call.operator.outputs
-        kept, held = kept_step(call, node), f"{SUMS}{result}"
-        state, text = _box(kept, kept.boxes[0], 0), _box(node, node.boxes[0], 0)
+        kept = kept_step(call, node)
+        held = f"{SUMS}{result}"
+        state = _box(kept, kept.boxes[0], 0)
+        text = _box(node, node.boxes[0], 0)
         complete = self._results(then[-1])[0] if then else result
         target, where, source = (
             (complete, node.places[0], node) if node.last else (held, node.accumulator, kept)
@@ -475,15 +488,16 @@ class CountingCode:
         self.operators[group.id, call.operator.name] = name = (
             f"operator_{group.id}_{self.calls[call.operator.name][0]}"
         )
-        flying = (
-            self._flying((call.parts[-1].operator.name, *then[:-1]), self.boxes[call.operator.name])
-            if then
-            else {}
-        )
-        inputs, blob = call.operator.inputs, self.blob
+        if then:
+            flying = self._flying((call.parts[-1].operator.name, *then[:-1]), self.boxes[call.operator.name])
+        else:
+            flying = {}
+        inputs = call.operator.inputs
+        blob = self.blob
 
         def outside(k: int) -> Array:
-            value, tensor = call.values[k], call.tensors[k]
+            value = call.values[k]
+            tensor = call.tensors[k]
             if call.constant[k] and value is not None and value.size == 1 and tensor is not None:
                 pointer = f"(({CTYPES[tensor.dtype]} *)(void *){blob.add(value, tensor.dtype)})"
                 return Array(MapLayout(tensor, tuple(range(value.ndim))), value.shape, pointer)
@@ -574,9 +588,10 @@ class CountingCode:
         boxes = "".join(f", const box *b{k}" for k in range(len(results)))
         summing = operator in self.summing
         shape = statistics.state_shape(call) if has_statistics(call) else call.result
-        sums = (
-            self._array(f"{SUMS}{self.flow.maps[self.flow.results[i][0]].name}", shape) if summing else None
-        )
+        if summing:
+            sums = self._array(f"{SUMS}{self.flow.maps[self.flow.results[i][0]].name}", shape)
+        else:
+            sums = None
         with out.block(
             f"static void {name}(const context "
             f"*m{boxes}{', int from, int to, int first, int last' if sums else ''})"
@@ -617,7 +632,8 @@ class CountingCode:
         i, call = self.calls[operator]
         operands: dict[int, Array] = {}
         for operand in self.flow.operands[i]:
-            seen, behind = call.operator.inputs[operand.input], self.flow.maps[operand.map].name
+            seen = call.operator.inputs[operand.input]
+            behind = self.flow.maps[operand.map].name
             held = seen if seen in self.loaded else behind
             operands[operand.input] = flying.get(seen) or self._array(held, call.shape(operand.input))
         for index, name in enumerate(call.operator.inputs):

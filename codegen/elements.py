@@ -35,30 +35,34 @@ class Element:
     def load(self, lanes: int | str, address: str) -> str:
         """C expression: the vector of floats at an address."""
         if self.floats:
-            return f"*(const u{lanes} *)({address})" if " " in address else f"*(const u{lanes} *){address}"
+            if " " in address:
+                return f"*(const u{lanes} *)({address})"
+            return f"*(const u{lanes} *){address}"
         return f"load_{lanes}({address})"
 
     def store(self, lanes: int, address: str, value: str) -> str:
         """C statement: a vector of floats goes to an address, each rounded to the nearest (to even)."""
-        return (
-            f"*(u{lanes} *)({address}) = {value};" if self.floats else f"store_{lanes}({address}, {value});"
-        )
+        if self.floats:
+            return f"*(u{lanes} *)({address}) = {value};"
+        return f"store_{lanes}({address}, {value});"
 
     def constant(self, blob: Blob, values: np.ndarray) -> str:
         """C expression: the address of float32 constants of any shape, stored so, in C order."""
-        return (
-            blob.add(values)
-            if self.floats
-            else f"((const bf16 *)(const void *){blob.add(rounded(values), 'uint16')})"
-        )
+        if self.floats:
+            return blob.add(values)
+        return f"((const bf16 *)(const void *){blob.add(rounded(values), 'uint16')})"
 
     def read(self, place: str) -> str:
         """C expression: the float that is stored in an element, given as an lvalue."""
-        return place if self.floats else f"widened({place})"
+        if self.floats:
+            return place
+        return f"widened({place})"
 
     def write(self, place: str, value: str) -> str:
         """C statement: a float goes to an element, given as an lvalue."""
-        return f"{place} = {value};" if self.floats else f"{place} = rounded({value});"
+        if self.floats:
+            return f"{place} = {value};"
+        return f"{place} = rounded({value});"
 
 
 FLOAT32 = Element("float32", "float", 4)

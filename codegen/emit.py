@@ -88,9 +88,12 @@ def emit_c(
     chosen = replace(target(name, element), threads=threads, winograd=winograd)
     _check(plan, graph, chosen, count=count)
     crew = threads if images > 1 and (images % threads == 0 or images >= ENOUGH * threads) else 1
-    planned, shown = PlannedFlow(plan, graph, images), replace(chosen, threads=threads // crew)
+    planned = PlannedFlow(plan, graph, images)
+    shown = replace(chosen, threads=threads // crew)
     if count:  # then the C follows the steps of the plan itself
-        memory, schedule, selected = lay_out_dram(planned, shown), CpuSchedule(chosen.name, 1, (), ()), ()
+        memory = lay_out_dram(planned, shown)
+        schedule = CpuSchedule(chosen.name, 1, (), ())
+        selected = ()
     else:
         floats = frozenset[int]() if chosen.element is FLOAT32 else _unrounded(planned.flow)
         memory, schedule, selected = select(planned, shown, floats)
@@ -107,7 +110,8 @@ def _unrounded(flow: Dataflow) -> frozenset[int]:
     """
 
     def kept(m: int) -> bool:
-        tensor, read = flow.maps[m], [flow.specs[i].elementwise for i in bits(flow.readers[m])]
+        tensor = flow.maps[m]
+        read = [flow.specs[i].elementwise for i in bits(flow.readers[m])]
         gate = bool(read) and all(read) and len(tensor.shape) > 1 and tensor.elements == tensor.shape[1]
         return (
             tensor.dtype == "float32" and flow.producer[m] >= 0 and (gate or (flow.is_output[m] and not read))
@@ -123,11 +127,14 @@ def better_whole(flow: Dataflow, name: str = TARGET, element: ElementName = ELEM
     single pixels (tokens, sounds, points), which want many at a time, and Transposes that shuffle channels,
     which can leave pixels as they are. Raises Unsupported for types that generated code does not hold.
     """
-    chosen, laid_out, shuffles = target(name, element), layouts(flow), channel_shuffles(flow)
+    chosen = target(name, element)
+    laid_out = layouts(flow)
+    shuffles = channel_shuffles(flow)
     if_whole = layouts(flow, frozenset(range(len(flow.maps))))
 
     def wants_many(i: int) -> bool:
-        call, written = flow.calls[i], laid_out[flow.results[i][0]]
+        call = flow.calls[i]
+        written = laid_out[flow.results[i][0]]
         tokens = (
             call.operator.kind in ("Conv", "Gemm", "MatMul")
             and any(call.constant)
@@ -154,7 +161,9 @@ def better_whole(flow: Dataflow, name: str = TARGET, element: ElementName = ELEM
 
 def _check(plan: Plan, graph: Graph, chosen: Target, *, count: bool) -> None:
     """Raise Unsupported for options and plans that no code is printed for."""
-    threads, element, most = chosen.threads, chosen.element, 1 if count else MOST_THREADS
+    threads = chosen.threads
+    element = chosen.element
+    most = 1 if count else MOST_THREADS
     if not 1 <= threads <= most:
         raise Unsupported(
             f"threads: found {threads}; generated C that {'counts' if count else 'does not count'} accepts 1 "
@@ -170,11 +179,10 @@ def _check(plan: Plan, graph: Graph, chosen: Target, *, count: bool) -> None:
     if count:
         return
     if (planned_bytes := plan.hardware.element_bytes) != (1 if graph.quantized else element.bytes):
-        accepted = (
-            "of quantised networks for int8, element_bytes 1"
-            if graph.quantized
-            else f"for {element.name}, element_bytes {element.bytes}"
-        )
+        if graph.quantized:
+            accepted = "of quantised networks for int8, element_bytes 1"
+        else:
+            accepted = f"for {element.name}, element_bytes {element.bytes}"
         raise Unsupported(
             f"hardware.element_bytes: found {planned_bytes}; generated C accepts plans {accepted}"
         )
@@ -201,13 +209,14 @@ class _Printer:
         profile: bool,
         prefix: str | None,
     ) -> None:
-        self.memory, self.schedule, self.embed, self.profile = memory, schedule, embed, profile
-        self.plan, self.graph, self.flow, self.target = (
-            memory.planned.plan,
-            memory.planned.graph,
-            memory.flow,
-            memory.target,
-        )
+        self.memory = memory
+        self.schedule = schedule
+        self.embed = embed
+        self.profile = profile
+        self.plan = memory.planned.plan
+        self.graph = memory.planned.graph
+        self.flow = memory.flow
+        self.target = memory.target
         self.name = prefix or identifier(self.plan.model.name)
         hardware = self.plan.hardware
         # of one thread
@@ -215,11 +224,12 @@ class _Printer:
         self.run = Writer(1)  # what runs the network
         self.functions = CModule()
         dram = {self.flow.maps[m].name: 4 * start for m, start in memory.starts.items()}
-        self.counted = (
-            CountingCode(self.plan, self.graph, self.flow, self.functions.blob, dram, 4 * memory.size)
-            if count
-            else None
-        )
+        if count:
+            self.counted = CountingCode(
+                self.plan, self.graph, self.flow, self.functions.blob, dram, 4 * memory.size
+            )
+        else:
+            self.counted = None
 
     def source(self, selected: Sequence[Selected]) -> CSource:
         """All files of the model. Raises Unsupported."""
@@ -256,7 +266,8 @@ class _Printer:
             ).encode(),
         }
         contents |= {"weights.c": _embedded(self.name, weights)} if self.embed else {"weights.bin": weights}
-        flags, arena = (*self.target.flags, *(["-pthread"] if self._workers > 1 else [])), self._arena_bytes
+        flags = (*self.target.flags, *(["-pthread"] if self._workers > 1 else []))
+        arena = self._arena_bytes
         decisions = tuple(function.decision for function in selected)
         return CSource(
             self.name,
@@ -280,7 +291,8 @@ class _Printer:
         """Address of an input or output of the network; of the present image, where there are several."""
         if self.schedule.images == 1:
             return f"{ends}[{k}]"
-        kind, tensor = ("const char" if ends == "inputs" else "char"), self.graph.tensors[name]
+        kind = "const char" if ends == "inputs" else "char"
+        tensor = self.graph.tensors[name]
         return (
             f"(void *)(({kind} *){ends}[{k}] + (size_t)image * "
             f"{tensor.elements * np.dtype(tensor.dtype).itemsize})"
@@ -288,18 +300,19 @@ class _Printer:
 
     def _border(self, m: int, there: str, *, inward: bool) -> None:
         """Copy a graph input or output, which lies inside as its layout says and outside as ONNX has it."""
-        layout, out, kind = self.memory.layouts[m], self.run, self.memory.layouts[m].ctype
-        here, converted = self.memory.ctype(m), self.memory.stored_otherwise(m)
+        layout = self.memory.layouts[m]
+        out = self.run
+        kind = self.memory.layouts[m].ctype
+        here = self.memory.ctype(m)
+        converted = self.memory.stored_otherwise(m)
         inside, outside = (
             (f"{here} *inside", f"const {kind} *outside")
             if inward
             else (f"const {here} *inside", f"{kind} *outside")
         )
         if layout.onnx:
-            first, stop = (
-                f"(size_t)FIRST({layout.tensor.elements})",
-                f"(size_t)STOP({layout.tensor.elements})",
-            )
+            first = f"(size_t)FIRST({layout.tensor.elements})"
+            stop = f"(size_t)STOP({layout.tensor.elements})"
             with out.block(""):
                 out(
                     f"{inside} = {self.memory.where(m)};",
@@ -333,14 +346,16 @@ class _Printer:
             order = list(range(len(nest)))
         else:
             order = [len(nest) - 1, *range(len(nest) - 1)]  # what is written lies side by side
-        out, steps = self.run, [1] * len(moves)
+        out = self.run
+        steps = [1] * len(moves)
         for k in reversed(range(len(moves) - 1)):
             steps[k] = steps[k + 1] * moves[k + 1][0]
         here = " + ".join(f"(size_t)i{k} * {steps[k]}" for k in sorted(order))
         away = " + ".join(f"(size_t)i{k} * {moves[k][1]}" for k in sorted(order))
         lines: list[str] = []
         for c in range(unrolled):
-            inside, outside = f"inside[{here} + {c}]", f"outside[{away} + {c * moves[-1][1]}]"
+            inside = f"inside[{here} + {c}]"
+            outside = f"outside[{away} + {c * moves[-1][1]}]"
             lines.append(held.write(inside, outside) if inward else f"{outside} = {held.read(inside)};")
         spans = [
             ("0", str(moves[k][0])) if depth else (f"FIRST({moves[k][0]})", f"STOP({moves[k][0]})")
@@ -373,7 +388,9 @@ class _Printer:
     # -- text ------------------------------------------------------------------------------------------------
 
     def _code(self, weights: bytes) -> str:
-        name, head, plan = self.name, Writer(), self.plan
+        name = self.name
+        head = Writer()
+        plan = self.plan
         head.comment(
             f"{plan.model.name}: {len(self.flow)} operators in {len(plan.groups)} fusion groups, for "
             f"{self.target.name}."
@@ -485,7 +502,8 @@ class _Printer:
 
     def _conversions(self) -> str:
         """Functions between floats and the integers of inputs and outputs: see model.h."""
-        out, graph = Writer(), self.graph
+        out = Writer()
+        graph = self.graph
 
         def each(names: Sequence[str]) -> Iterator[tuple[int, Tensor, Quantization]]:
             for k, name in enumerate(names):
@@ -526,7 +544,9 @@ class _Printer:
 
     def _whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of a graph input or output of all images."""
-        return (self.schedule.images * shape[0], *shape[1:]) if self.schedule.images > 1 else shape
+        if self.schedule.images > 1:
+            return (self.schedule.images * shape[0], *shape[1:])
+        return shape
 
     @property
     def _workers(self) -> int:
@@ -543,11 +563,9 @@ class _Printer:
     @property
     def _arena_lines(self) -> int:
         """Cache lines of the arena of one thread."""
-        return (
-            -(-max(self.arena, self.counted.arena) * self.counted.scale // LINE)
-            if self.counted
-            else -(-self.arena // LINE)
-        )
+        if self.counted:
+            return -(-max(self.arena, self.counted.arena) * self.counted.scale // LINE)
+        return -(-self.arena // LINE)
 
     @property
     def _scratch_lines(self) -> int:
@@ -566,11 +584,14 @@ class _Printer:
 
     @property
     def _time_lines(self) -> int:
-        return -(-8 * len(self.plan.groups) // LINE) if self.profile else 0
+        if self.profile:
+            return -(-8 * len(self.plan.groups) // LINE)
+        return 0
 
     def _start(self, weights: bytes) -> str:
         """C functions that say how much memory there has to be, and the one that prepares it."""
-        name, out = self.name, Writer()
+        name = self.name
+        out = Writer()
         before = HEAD + self._maps_bytes
         after = before + (1 + self._arena_lines) * self.schedule.arenas * LINE
         if self.embed:
@@ -653,4 +674,6 @@ def _embedded(name: str, weights: bytes) -> bytes:
 def _meaning(tensor: Tensor) -> tuple[str, str]:
     """Scale and zero point of an input or output, as C; 0 where its elements are numbers themselves."""
     by = tensor.quantization
-    return ("0", "0") if by is None else (f"{float(by.scale[0]).hex()}f", str(by.zero_point[0]))
+    if by is None:
+        return ("0", "0")
+    return (f"{float(by.scale[0]).hex()}f", str(by.zero_point[0]))

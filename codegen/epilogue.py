@@ -44,11 +44,9 @@ class EpilogueOperand:
 
     def vector(self, address: str, stored: Element) -> str:
         """C expression for the vector at an address."""
-        return (
-            f"SPLAT_@({stored.read(f'*({address})')})"
-            if self.reach in ("one", "pixel")
-            else stored.load("@", address)
-        )
+        if self.reach in ("one", "pixel"):
+            return f"SPLAT_@({stored.read(f'*({address})')})"
+        return stored.load("@", address)
 
     def offset(self, pixel: int | str, channel: int | str, channels: int) -> str:
         """C expression: floats from the operand's first to those of a pixel and a channel.
@@ -106,7 +104,9 @@ def number(value: float) -> str:
     ('0.1f', '6.0f', '-INFINITY')
     """
     if np.isinf(value):
-        return "INFINITY" if value > 0 else "-INFINITY"
+        if value > 0:
+            return "INFINITY"
+        return "-INFINITY"
     return f"{np.float32(value)!s}f"
 
 
@@ -127,9 +127,12 @@ def _scalar(call: Call, index: int, default: float) -> float:
 
 
 def _clip(call: Call, x: str) -> str:
-    low, high = _scalar(call, 1, -np.inf), _scalar(call, 2, np.inf)
+    low = _scalar(call, 1, -np.inf)
+    high = _scalar(call, 2, np.inf)
     raised = f"max_@({x}, {_splat(low)})" if low > -np.inf else x
-    return f"min_@({raised}, {_splat(high)})" if high < np.inf else raised
+    if high < np.inf:
+        return f"min_@({raised}, {_splat(high)})"
+    return raised
 
 
 def _hard_sigmoid(x: str, alpha: float, beta: float) -> str:
@@ -142,7 +145,9 @@ def _leaky(x: str, slope: str) -> str:
 
 def _swish(call: Call, x: str) -> str:
     alpha = call.attribute("alpha", 1.0)
-    return f"swish_@({x})" if alpha == 1 else f"{x} * sigmoid_@({x} * {_splat(alpha)})"
+    if alpha == 1:
+        return f"swish_@({x})"
+    return f"{x} * sigmoid_@({x} * {_splat(alpha)})"
 
 
 UNARY: dict[str, Callable[[Call, str], str]] = {
@@ -197,12 +202,18 @@ def arity(call: Call) -> int:
     kind = call.operator.kind
     if kind in UNARY or (kind == "Pow" and _exponent(call) in POWERS):
         return 1
-    return 2 if kind in BINARY and len(call.operator.inputs) == 2 else 3 if kind == "Where" else 0
+    if kind in BINARY and len(call.operator.inputs) == 2:
+        return 2
+    if kind == "Where":
+        return 3
+    return 0
 
 
 def _exponent(call: Call) -> float:
     value = call.values[1]
-    return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else np.nan
+    if value is not None and value.size == 1:
+        return float(value.reshape(-1)[0])
+    return np.nan
 
 
 def expression(call: Call, terms: Sequence[str]) -> str:
@@ -212,7 +223,9 @@ def expression(call: Call, terms: Sequence[str]) -> str:
         return POWERS[_exponent(call)](terms[0])
     if kind == "Where":
         return f"SELECT_@({terms[0]} == {_splat(0)}, {terms[2]}, {terms[1]})"
-    return UNARY[kind](call, terms[0]) if kind in UNARY else BINARY[kind](*terms)
+    if kind in UNARY:
+        return UNARY[kind](call, terms[0])
+    return BINARY[kind](*terms)
 
 
 def epilogue(
@@ -259,11 +272,10 @@ def epilogue(
         variable = known[flow.results[i][0]] = f"y{len(lines)}"
         if call.operator.kind == "Sigmoid":
             sigmoids[variable] = terms[0]
-        of = (
-            [a for a, b in (terms, terms[::-1]) if sigmoids.get(b) == a]
-            if call.operator.kind == "Mul"
-            else []
-        )
+        if call.operator.kind == "Mul":
+            of = [a for a, b in (terms, terms[::-1]) if sigmoids.get(b) == a]
+        else:
+            of = []
         lines.append((variable, f"swish_@({of[0]})" if of else expression(call, terms)))
     return Epilogue(tuple(operators), _needed(lines), tuple(extras.values()))
 
@@ -294,9 +306,11 @@ def in_step(call: Call, index: int, read: MapLayout, written: MapLayout) -> bool
 def _extra(
     flow: Dataflow, layouts: Sequence[MapLayout], i: int, index: int, m: int, frame: MapLayout, name: str
 ) -> EpilogueOperand:
-    call, written = flow.calls[i], layouts[flow.results[i][0]]
+    call = flow.calls[i]
+    written = layouts[flow.results[i][0]]
     named = f"node {call.operator.name!r} ({call.operator.kind}), input {index}"
-    tensor, values = tensor_of(call, index), call.values[index]
+    tensor = tensor_of(call, index)
+    values = call.values[index]
     missing = len(written.shape) - len(tensor.shape)
     full = (1,) * missing + tensor.shape
     if tensor.dtype != "float32" or call.operator.kind == "Transpose":
@@ -348,7 +362,9 @@ def _reach(axes: Sequence[tuple[int, int]], image: Image) -> tuple[Reach, int, i
     >>> _reach([(128, 1), (312, 0)], Image(1, 128, 312))
     ('pixel', 1, 0)
     """
-    outer, inner, left = list[tuple[int, int]](), list[tuple[int, int]](), image.channels
+    outer = list[tuple[int, int]]()
+    inner = list[tuple[int, int]]()
+    left = image.channels
     for extent, step in reversed(axes):
         inside = min(extent, left)
         if left % inside or extent % inside:
@@ -356,7 +372,8 @@ def _reach(axes: Sequence[tuple[int, int]], image: Image) -> tuple[Reach, int, i
         left //= inside
         inner.insert(0, (inside, step))
         outer.insert(0, (extent // inside, step * inside))
-    outer, inner = _merged(outer), _merged(inner)
+    outer = _merged(outer)
+    inner = _merged(inner)
     channels = image.channels
     if inner == [(channels, 1)]:
         if not outer or outer == [(image.pixels, 0)]:

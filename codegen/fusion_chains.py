@@ -28,7 +28,8 @@ def fusion_chains(flow: Dataflow, mask: int) -> list[int]:
 
     Each is followed, where that may be, by the elementwise operator that alone reads its result.
     """
-    left, order = [*bits(mask)], list[int]()
+    left = [*bits(mask)]
+    order = list[int]()
     done = ~mask
     while left:
         after = flow.succs[order[-1]] if order else 0
@@ -96,13 +97,13 @@ def _longest(
     """The longest fused kernel that begins here."""
     anchor = run[at]
     in_bytes = flow.calls[anchor.operator].result_tensors[0].quantization is not None
-    takes = (
-        arithmetic(flow.calls[anchor.operator]) in IN_BYTES
-        if in_bytes
-        else flow.operators[anchor.operator].kind in WITH_EPILOGUE
-    )
+    if in_bytes:
+        takes = arithmetic(flow.calls[anchor.operator]) in IN_BYTES
+    else:
+        takes = flow.operators[anchor.operator].kind in WITH_EPILOGUE
     follows = _follows_in_bytes if in_bytes else _follows
-    chain, best = [anchor.operator], 1
+    chain = [anchor.operator]
+    best = 1
     for step in run[at + 1 :] if takes or (not in_bytes and arity(flow.calls[anchor.operator])) else ():
         i = step.operator
         if (
@@ -137,16 +138,15 @@ def table_behind(flow: Dataflow, operators: Sequence[int]) -> np.ndarray | None:
         )
     table = first.table
     own = arithmetic(flow.calls[operators[0]]) is Arithmetic.TABLE
-    return (
-        None
-        if not own and table is not None and np.array_equal(table.view(np.uint8), np.arange(BYTES))
-        else table
-    )
+    if not own and table is not None and np.array_equal(table.view(np.uint8), np.arange(BYTES)):
+        return None
+    return table
 
 
 def _follows_in_bytes(flow: Dataflow, layouts: Layouts, chain: list[int], i: int, *, whole: bool) -> bool:
     """Whether an operator on integers makes a function of the byte that the chain makes."""
-    written, own = {flow.results[k][0] for k in chain}, layouts[flow.results[i][0]]
+    written = {flow.results[k][0] for k in chain}
+    own = layouts[flow.results[i][0]]
     read = [o for o in flow.operands[i] if o.map in written]
     alike = all(
         layouts[o.map].by_rows and own.by_rows and layouts[o.map].tensor.rows == own.tensor.rows for o in read
@@ -160,11 +160,9 @@ def _follows_in_bytes(flow: Dataflow, layouts: Layouts, chain: list[int], i: int
 
 def _follows(flow: Dataflow, layouts: Layouts, chain: list[int], i: int, *, whole: bool) -> bool:
     """Whether an operator reads what the chain makes element by element, and an epilogue can do it."""
-    written, own, first = (
-        {flow.results[k][0] for k in chain},
-        layouts[flow.results[i][0]],
-        layouts[flow.results[chain[0]][0]],
-    )
+    written = {flow.results[k][0] for k in chain}
+    own = layouts[flow.results[i][0]]
+    first = layouts[flow.results[chain[0]][0]]
     read = [o for o in flow.operands[i] if o.map in written]
     if (
         not arity(flow.calls[i])

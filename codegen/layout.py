@@ -117,7 +117,8 @@ class MapLayout:
         """Per axis: elements from one index to the next."""
         if self.alias_strides:
             return self.alias_strides
-        strides, step = [0] * len(self.order), 1
+        strides = [0] * len(self.order)
+        step = 1
         for axis in reversed(self.order):
             strides[axis] = step
             step *= self.shape[axis]
@@ -136,7 +137,8 @@ class MapLayout:
         """
         merged: list[tuple[int, int]] = []
         for axis in self.order:
-            extent, step = self.shape[axis], prod(self.shape[axis + 1 :])
+            extent = self.shape[axis]
+            step = prod(self.shape[axis + 1 :])
             if extent != 1:
                 if merged and merged[-1][1] == extent * step:
                     merged[-1] = (merged[-1][0] * extent, step)
@@ -211,14 +213,17 @@ class MapLayout:
                 return usual
         apart: dict[int, int] = {}  # axis -> elements from one index to the next
         for axis, extent in enumerate(tensor.shape):
-            step, inside = prod(tensor.shape[axis + 1 :]), 1
+            step = prod(tensor.shape[axis + 1 :])
+            inside = 1
             for count, by in reversed(own):
                 if step % by == 0 and step * extent <= count * by and extent > 1:
                     apart[axis] = step // by * inside
                 inside *= count
         alone = [axis for axis, extent in enumerate(tensor.shape) if extent == 1]
         layout = MapLayout(tensor, (*alone, *sorted(apart, key=lambda axis: -apart[axis])))
-        return layout if len(layout.order) == len(tensor.shape) and layout.sequence == own else None
+        if len(layout.order) == len(tensor.shape) and layout.sequence == own:
+            return layout
+        return None
 
     def _seen_aliased(self, tensor: Tensor) -> MapLayout | None:
         """`seen`, where axes of the view are parts of ours, or ours are parts of its and lie side by side."""
@@ -243,8 +248,11 @@ class MapLayout:
                 tuple(axes.index(axis) for axis in self.order),
                 tuple(self.alias_strides[axis] for axis in axes),
             )
-        usual, layout = natural(tensor), MapLayout(tensor, tuple(axes.index(axis) for axis in self.order))
-        return usual if usual.sequence == layout.sequence else layout
+        usual = natural(tensor)
+        layout = MapLayout(tensor, tuple(axes.index(axis) for axis in self.order))
+        if usual.sequence == layout.sequence:
+            return usual
+        return layout
 
     @property
     def image(self) -> Image:
@@ -277,11 +285,9 @@ class MapLayout:
                 "channels accept pixels"
             )
         image = image._replace(gap=self._between([k for k in self.order if k != axis]))
-        return (
-            image._replace(row_gap=self.alias_strides[axis] - image.step)
-            if axis is not None and tensor.rows > 1
-            else image
-        )
+        if axis is not None and tensor.rows > 1:
+            return image._replace(row_gap=self.alias_strides[axis] - image.step)
+        return image
 
     def _between(self, axes: Sequence[int]) -> int:
         """Elements between one pixel and the next along some axes, the last of which are channels.
@@ -296,17 +302,22 @@ class MapLayout:
                 f"tensor {self.tensor.name!r}: found pixels at uneven distances; kernels on channels accept "
                 "even ones"
             )
-        return runs[0][1] - self.shape[channels] if runs else 0
+        if runs:
+            return runs[0][1] - self.shape[channels]
+        return 0
 
     def place(self, pixel: str, channels: int) -> str:
         """C expression: elements from the first to where a pixel begins, in the order in which they lie.
 
         `channels`: elements of a pixel. Raises Unsupported where they do not lie side by side.
         """
-        left, count, step = channels, 1, 1
+        left = channels
+        count = 1
+        step = 1
         runs: list[tuple[int, int]] = []  # (pixels, elements from one to the next), innermost first
         for axis in reversed(self.order):
-            extent, by = self.shape[axis], self.strides[axis]
+            extent = self.shape[axis]
+            by = self.strides[axis]
             if extent == 1:
                 continue
             if (left > 1 and by != step) or (left % extent and extent % left):
@@ -315,7 +326,9 @@ class MapLayout:
                     f"{channels} side by side"
                 )
             inside = min(left, extent)
-            left, step, rest = left // inside, by * inside, extent // inside
+            left = left // inside
+            step = by * inside
+            rest = extent // inside
             if rest > 1 and runs and by * inside == runs[-1][0] * runs[-1][1]:
                 runs[-1] = (runs[-1][0] * rest, runs[-1][1])
             elif rest > 1:
@@ -337,7 +350,8 @@ def alike(a: Sequence[int], b: Sequence[int]) -> list[tuple[list[int], list[int]
     pairs: list[tuple[list[int], list[int]]] = []
     left, right = ([k for k, extent in enumerate(shape) if extent != 1] for shape in (a, b))
     while left and right:
-        mine, other = [left.pop(0)], [right.pop(0)]
+        mine = [left.pop(0)]
+        other = [right.pop(0)]
         while (sizes := (prod(a[k] for k in mine), prod(b[k] for k in other)))[0] != sizes[1]:
             (mine if sizes[0] < sizes[1] else other).append((left if sizes[0] < sizes[1] else right).pop(0))
         pairs.append((mine, other))
@@ -346,7 +360,8 @@ def alike(a: Sequence[int], b: Sequence[int]) -> list[tuple[list[int], list[int]
 
 def natural(tensor: Tensor, *, pixels: bool = False) -> MapLayout:
     """The layout of a tensor by itself; of images and videos with its channels last if `pixels`."""
-    axis, axes = row_axis(tensor.shape), range(len(tensor.shape))
+    axis = row_axis(tensor.shape)
+    axes = range(len(tensor.shape))
     if pixels and len(axes) == 4:
         return MapLayout(tensor, PIXELS)
     if pixels and len(axes) == 5 and axis is not None:
@@ -408,11 +423,10 @@ def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 
             (m,), seen = results, laid_out[operand.map].seen(tensor_of(call, operand.input))
             if seen is None or not (moves or seen.shape == call.result):
                 continue
-            there = (
-                seen.permuted(permutation(call), flow.maps[m])
-                if moves
-                else MapLayout(flow.maps[m], seen.order)
-            )
+            if moves:
+                there = seen.permuted(permutation(call), flow.maps[m])
+            else:
+                there = MapLayout(flow.maps[m], seen.order)
             if (
                 there.sequence != laid_out[m].sequence
                 and (moves or not seen.usual)
@@ -508,7 +522,9 @@ def _in_pixels(flow: Dataflow, m: int, pixels: AbstractSet[int]) -> MapLayout | 
         return None
     layout = MapLayout(flow.maps[m], (*alone, *order))
     seen = layout.seen(Tensor("", shape, flow.maps[m].dtype))
-    return layout if seen is not None and seen.in_pixels else None
+    if seen is not None and seen.in_pixels:
+        return layout
+    return None
 
 
 def _accepted(flow: Dataflow, m: int, layout: MapLayout, ringed: int, laid_out: Sequence[MapLayout]) -> bool:

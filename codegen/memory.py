@@ -30,7 +30,9 @@ LINE = 64  # bytes of a cache line
 
 def item_bytes(tensor: Tensor, stored: Element) -> int:
     """Bytes of an element in memory; those of float32 maps are `stored`."""
-    return stored.bytes if tensor.dtype == "float32" else np.dtype(tensor.dtype).itemsize
+    if tensor.dtype == "float32":
+        return stored.bytes
+    return np.dtype(tensor.dtype).itemsize
 
 
 class PlannedFlow:
@@ -38,7 +40,9 @@ class PlannedFlow:
 
     def __init__(self, plan: Plan, graph: Graph, images: int = 1) -> None:
         """`images`: how many of them the code makes, one after the other."""
-        self.plan, self.graph, self.images = plan, graph, images
+        self.plan = plan
+        self.graph = graph
+        self.images = images
         self.flow = Dataflow.of(graph)
         self.index = {operator.name: i for i, operator in enumerate(self.flow.operators)}
         # groups whose rows pass through the rings of the plan
@@ -92,11 +96,15 @@ class MemoryPlan:
 
     def stored(self, m: int) -> Element:
         """Element that a float32 map is stored as: that of the map that it lies within."""
-        return FLOAT32 if self.aliases.holder(m).map in self.floats else self.target.element
+        if self.aliases.holder(m).map in self.floats:
+            return FLOAT32
+        return self.target.element
 
     def ctype(self, m: int) -> str:
         """C type of an element in memory."""
-        return self.stored(m).ctype if self.flow.maps[m].dtype == "float32" else self.layouts[m].ctype
+        if self.flow.maps[m].dtype == "float32":
+            return self.stored(m).ctype
+        return self.layouts[m].ctype
 
     def item_bytes(self, m: int) -> int:
         """Bytes of an element in memory."""
@@ -113,7 +121,8 @@ class MemoryPlan:
         Those are inputs and outputs of the network that code works on as callers have them. Integers of
         quantised networks are not: their kernels may read a line of memory beyond a map.
         """
-        planned, flow = self.planned, self.flow
+        planned = self.planned
+        flow = self.flow
         if self.kept or planned.images > 1 or planned.graph.quantized:
             return {}
         ends: dict[int, str] = {}
@@ -132,7 +141,8 @@ class MemoryPlan:
 
     def where(self, m: int) -> str:
         """C expression: address of a map between groups."""
-        kind, place = self.ctype(m), self.aliases.holder(m)
+        kind = self.ctype(m)
+        place = self.aliases.holder(m)
         if place.map in self.ends:
             const = "const " if self.flow.producer[place.map] < 0 else ""
             return f"({const}{kind} *){self.ends[place.map]}" + (f" + {place.offset}" if place.offset else "")
@@ -148,17 +158,17 @@ class MemoryPlan:
         First fit, each from the group that makes it, or a part of it, to the last that reads it, or what lies
         within it. Those in the caller's arrays are as if they lay behind all others.
         """
-        flow, groups = self.flow, self.planned.plan.groups
+        flow = self.flow
+        groups = self.planned.plan.groups
         owner = {i: g for g, group in enumerate(groups) for i in bits(self.planned.mask(group))}
         lives: dict[int, tuple[int, int]] = {}  # map that has memory of its own -> groups
         for m in sorted(self.in_memory):
             root = self.aliases.holder(m).map
             born = owner[flow.producer[m]] if flow.producer[m] >= 0 else -1
-            dies = (
-                len(groups)
-                if flow.is_output[m] or self.kept
-                else max([born, *(owner[i] for i in bits(flow.readers[m]))])
-            )
+            if flow.is_output[m] or self.kept:
+                dies = len(groups)
+            else:
+                dies = max([born, *(owner[i] for i in bits(flow.readers[m]))])
             before = lives.get(root, (born, dies))
             lives[root] = min(born, before[0]), max(dies, before[1])
         taken, starts = list[tuple[int, int, int, int]](), dict[int, int]()  # (start, stop, born, dies)
@@ -191,7 +201,9 @@ class MemoryPlan:
     @property
     def listed(self) -> tuple[CpuMap, ...]:
         """Locations of maps, as a schedule lists them; those in rings by the plan's rings."""
-        flow, plan, listed = self.flow, self.planned.plan, list[CpuMap]()
+        flow = self.flow
+        plan = self.planned.plan
+        listed = list[CpuMap]()
         rings = {
             place.name for group in plan.groups if group.id in self.planned.ringed for place in group.places
         }
@@ -212,7 +224,8 @@ class MemoryPlan:
 
     def wrongly_rounded(self, looped: Iterable[str]) -> set[int]:
         """Maps not stored as floats that loops of these operators, or kernels of attentions, work on."""
-        flow, wrong = self.flow, {m for m in self._attended() if self.stored_otherwise(m)}
+        flow = self.flow
+        wrong = {m for m in self._attended() if self.stored_otherwise(m)}
         for i in map(self.planned.index.__getitem__, looped):
             maps = {
                 m
@@ -234,7 +247,8 @@ class MemoryPlan:
 
     def _attended(self) -> set[int]:
         """Maps that attentions of one kernel read."""
-        flow, attended = self.flow, set[int]()
+        flow = self.flow
+        attended = set[int]()
         for anchor, attention in self.attentions.items():
             inside = {m for i in attention.core if i != anchor for m in flow.results[i]}
             attended |= {o.map for i in attention.core for o in flow.operands[i] if o.map not in inside}
@@ -248,7 +262,8 @@ def lay_out(
 
     Raises Unsupported for types and sizes that generated code does not hold.
     """
-    flow, plan = planned.flow, planned.plan
+    flow = planned.flow
+    plan = planned.plan
     ringed = sum(planned.mask(group) for group in plan.groups if group.id in planned.ringed)
     whole = {m for m, producer in enumerate(flow.producer) if producer >= 0 and not ringed >> producer & 1}
     in_memory = _in_memory(planned, target, floats, attentions)
@@ -279,15 +294,15 @@ def fused_attentions(
     Those are in one group, which runs on whole maps.
     """
     owner = {name: group.id for group in planned.plan.groups for name in group.nodes}
-    fused, refused = dict[int, FusedAttention](), dict[int, str]()
+    fused = dict[int, FusedAttention]()
+    refused = dict[int, str]()
     for one in attentions(planned.flow, owner):
         form = form_of(one.call)
         mixing = form.mixing.operator.name
-        why = (
-            "found rows in rings; accepted: whole maps"
-            if owner[mixing] in planned.ringed
-            else unfused(form, target)
-        )
+        if owner[mixing] in planned.ringed:
+            why = "found rows in rings; accepted: whole maps"
+        else:
+            why = unfused(form, target)
         if why:
             refused[planned.index[mixing]] = why
         else:
@@ -305,7 +320,8 @@ def _in_memory(
     Inputs, outputs, what one group leaves to another, everything in groups without rings but what an
     attention makes on its way, and maps whose elements are larger than those that the plan's rings are for.
     """
-    flow, plan = planned.flow, planned.plan
+    flow = planned.flow
+    plan = planned.plan
     whole = {m for m, producer in enumerate(flow.producer) if producer < 0}
     inside = {
         m
@@ -315,7 +331,8 @@ def _in_memory(
         for m in flow.results[i]
     }
     for group in plan.groups:
-        mask, ringed = planned.mask(group), group.id in planned.ringed
+        mask = planned.mask(group)
+        ringed = group.id in planned.ringed
         for i in bits(mask):
             wide = {
                 m

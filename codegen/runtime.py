@@ -115,8 +115,10 @@ class Compiled:
         except (OSError, AttributeError, KeyError):
             # cffi raises KeyError for a variable, AttributeError for a function
             raise CannotRun(f"{library}: not a library of model {name!r}") from None
-        self.name, self.folder = name, library.parent
-        self.groups, self.dram_bytes = groups, dram_bytes
+        self.name = name
+        self.folder = library.parent
+        self.groups = groups
+        self.dram_bytes = dram_bytes
         self.context_bytes, self.arena_bytes, self.weights_bytes = (int(size) for size in sizes)
         stored = [
             [symbols[key][k] for k in range(count)]
@@ -126,7 +128,9 @@ class Compiled:
         self.inputs, self.outputs = (tuple(map(self._as_given, ends)) for ends in stored)
         self._wanted = {tensor.name: f"{tensor.dtype} {list(tensor.shape)}" for tensor in self.inputs}
         self._made = [(end.shape, np.dtype(end.dtype)) for end in self.stored_outputs]
-        self._init, self._run, self._end = symbols["init"], symbols["run"], symbols["end"]
+        self._init = symbols["init"]
+        self._run = symbols["run"]
+        self._end = symbols["end"]
         self._bytes = getattr(self._library, f"{name}_dram_bytes", None)
         self._seconds = getattr(self._library, f"{name}_group_seconds", None)
         self._quantize = getattr(self._library, f"{name}_quantize", None)
@@ -151,7 +155,8 @@ class Compiled:
         """An input or output as the code has it."""
         name, dtype = (self._ffi.string(text).decode() for text in (descriptor.name, descriptor.dtype))
         shape = tuple(int(descriptor.shape[axis]) for axis in range(descriptor.rank))
-        scale, zero = float(descriptor.scale), int(descriptor.zero_point)
+        scale = float(descriptor.scale)
+        zero = int(descriptor.zero_point)
         meaning = Quantization((scale,), (zero,)) if scale else None
         return Tensor(self._labels.get(name, name), shape, dtype, meaning)
 
@@ -160,7 +165,9 @@ class Compiled:
         tensor = self._tensor(descriptor)
         name = self._ffi.string(descriptor.name).decode()
         real = tensor.quantization is not None and name in self._real_ends
-        return replace(tensor, dtype="float32") if real else tensor
+        if real:
+            return replace(tensor, dtype="float32")
+        return tensor
 
     def _new_context(self) -> _Context:
         memory = np.empty(self.context_bytes + ALIGNMENT, np.uint8)
@@ -279,7 +286,8 @@ class Compiled:
 
     def _held(self, k: int, array: np.ndarray) -> np.ndarray:
         """What the code reads of an input, of the same shape: integers where callers have float32."""
-        end, stored = self.inputs[k], self.stored_inputs[k]
+        end = self.inputs[k]
+        stored = self.stored_inputs[k]
         if end.dtype == stored.dtype:
             return array
         integers = np.empty(stored.shape, stored.dtype)
@@ -290,7 +298,8 @@ class Compiled:
 
     def _real(self, k: int, array: np.ndarray) -> np.ndarray:
         """What callers get of an output, of the same shape: float32 where the code makes integers."""
-        end, stored = self.outputs[k], self.stored_outputs[k]
+        end = self.outputs[k]
+        stored = self.stored_outputs[k]
         if end.dtype == stored.dtype:
             return array
         reals = np.empty(end.shape, end.dtype)

@@ -91,7 +91,8 @@ class Selection:
 
     def __init__(self, memory: MemoryPlan, in_parts: Mapping[int, str]) -> None:
         """`in_parts`: why attentions are no kernel of their own, by their products with the values."""
-        self.memory, self.in_parts = memory, in_parts
+        self.memory = memory
+        self.in_parts = in_parts
         # convolutions on integers by Winograd's algorithm, where maps are whole
         self.tiled = whole_maps(memory.flow, memory.layouts, memory.target)
         self._groups: dict[int, list[Selected]] = {}
@@ -182,7 +183,8 @@ class _GroupKernels:
             fused = self._quantised(operators) if quantised else self._floating(operators)
             kernels = quantized.kernels_of(fused) if quantised else table.kernels_of(fused)
         except Unsupported as reason:
-            kernel, more = None, (KernelRefusal("any kernel", str(reason)),)
+            kernel = None
+            more = (KernelRefusal("any kernel", str(reason)),)
         else:
             kernel, more = first_match(kernels, fused)
         if kernel:
@@ -206,7 +208,8 @@ class _GroupKernels:
     def _selected(
         self, choice: KernelChoice, operators: Sequence[int], refused: tuple[KernelRefusal, ...]
     ) -> Selected:
-        fused, names = choice.fused, self._names(operators)
+        fused = choice.fused
+        names = self._names(operators)
         split = self.memory.target.threads > 1 and fused.shared
 
         def write(out: CModule) -> None:
@@ -230,9 +233,13 @@ class _GroupKernels:
 
     def _loops(self, i: int, refused: tuple[KernelRefusal, ...]) -> Selected:
         """An operator as plain loops."""
-        flow, target, aliased = self.memory.flow, self.memory.target, self.memory.aliases.aliased(i)
-        call, once = flow.calls[i], self.whole or flow.calls[i].rows_out == 1
-        name, threads = f"loops_{i}", 1 if self._is_alone(i) else target.threads
+        flow = self.memory.flow
+        target = self.memory.target
+        aliased = self.memory.aliases.aliased(i)
+        call = flow.calls[i]
+        once = self.whole or flow.calls[i].rows_out == 1
+        name = f"loops_{i}"
+        threads = 1 if self._is_alone(i) else target.threads
         operands = {o.input: self._array(o.map, call.shape(o.input)) for o in flow.operands[i]}
         results = [self._array(m, flow.maps[m].shape) for m in flow.results[i]]
         there = {o.input for o in flow.operands[i] if o.map in aliased} | {
@@ -278,14 +285,15 @@ class _GroupKernels:
 
         Raises Unsupported where no kernel can read or write its maps.
         """
-        memory, flow, anchor = self.memory, self.memory.flow, operators[0]
-        call, result, written = (
-            flow.calls[anchor],
-            flow.results[operators[-1]][0],
-            memory.layouts[flow.results[anchor][0]],
-        )
+        memory = self.memory
+        flow = self.memory.flow
+        anchor = operators[0]
+        call = flow.calls[anchor]
+        result = flow.results[operators[-1]][0]
+        written = memory.layouts[flow.results[anchor][0]]
         if result not in flow.results[anchor]:
-            strides, shape = memory.layouts[result].alias_strides, memory.layouts[result].shape
+            strides = memory.layouts[result].alias_strides
+            shape = memory.layouts[result].shape
             if strides and written.shape != shape:
                 raise Unsupported(
                     f"node {call.operator.name!r}: found a result in another shape that lies within another "
@@ -300,7 +308,9 @@ class _GroupKernels:
         seen = self._seen(anchor)
 
         def layouts(m: int) -> MapLayout:
-            return written if m == result else seen.get(m, memory.layouts[m])
+            if m == result:
+                return written
+            return seen.get(m, memory.layouts[m])
 
         source = self._start(anchor) if elementwise else flow.results[anchor][0]
         after = epilogue(
@@ -316,13 +326,17 @@ class _GroupKernels:
 
     def _quantised(self, operators: Sequence[int]) -> FusedKernel:
         """An operator on integers, and a table of what follows it. Raises Unsupported."""
-        memory, flow, i = self.memory, self.memory.flow, operators[0]
+        memory = self.memory
+        flow = self.memory.flow
+        i = operators[0]
         result = flow.results[operators[-1]][0]
         flat = self.whole and (flow.specs[i].elementwise or table.is_pointwise(flow.calls[i]))
         seen = self._seen(i)
 
         def layouts(m: int) -> MapLayout:
-            return memory.layouts[m] if m == result else seen.get(m, memory.layouts[m])
+            if m == result:
+                return memory.layouts[m]
+            return seen.get(m, memory.layouts[m])
 
         fused = self._fused_kernel(i, NO_EPILOGUE, result, layouts, flat=flat)
         once = flat or fused.layouts(result).extents.rows == 1
@@ -355,10 +369,12 @@ class _GroupKernels:
 
         Raises Unsupported where they do not lie so.
         """
-        memory, call = self.memory, self.memory.flow.calls[anchor]
+        memory = self.memory
+        call = self.memory.flow.calls[anchor]
         views: dict[int, MapLayout] = {}
         for operand in memory.flow.operands[anchor]:
-            own, tensor = memory.layouts[operand.map], tensor_of(call, operand.input)
+            own = memory.layouts[operand.map]
+            tensor = tensor_of(call, operand.input)
             if tensor.shape == own.shape:
                 continue
             view = own.seen(tensor)
@@ -381,7 +397,8 @@ class _GroupKernels:
 
         Raises Unsupported.
         """
-        flow, layouts = self.memory.flow, self.memory.layouts
+        flow = self.memory.flow
+        layouts = self.memory.layouts
         own = layouts[flow.results[i][0]]
         for operand in flow.operands[i]:
             other = layouts[operand.map]
@@ -403,11 +420,10 @@ class _GroupKernels:
         Then all rows are one.
         """
         flow = self.memory.flow
-        read = (
-            []
-            if table.is_product(flow.calls[anchor])
-            else [self.memory.layouts[o.map] for o in flow.operands[anchor]]
-        )
+        if table.is_product(flow.calls[anchor]):
+            read = []
+        else:
+            read = [self.memory.layouts[o.map] for o in flow.operands[anchor]]
         return all(not layout.alias_strides or even(layout) for layout in (written, *read))
 
     # -- addresses -------------------------------------------------------------------------------------------
@@ -436,19 +452,21 @@ class _GroupKernels:
         return ring.slots >= tensor.rows and ring.slot * tensor.rows == tensor.elements
 
     def _array(self, m: int, shape: tuple[int, ...]) -> Array:
-        memory, layout = self.memory, self.memory.layouts[m]
+        memory = self.memory
+        layout = self.memory.layouts[m]
         if m in memory.in_memory:
             return Array(layout, shape, memory.where(m), stored=memory.ctype(m))
         held = memory.aliases.holder(m)
         place = self.rings.get(memory.flow.maps[held.map].name, UNREAD)
-        size, kind = memory.item_bytes(m), memory.ctype(m)
-        arena, start = (
-            "m->rings" if self.alone and held.map not in self.alone.common else "m->arena",
-            place.address // size + held.offset,
-        )
+        size = memory.item_bytes(m)
+        kind = memory.ctype(m)
+        arena = "m->rings" if self.alone and held.map not in self.alone.common else "m->arena"
+        start = place.address // size + held.offset
         pointer = f"{arena if kind == 'float' else f'({kind} *)(void *){arena}'} + {start}"
         return Array(layout, shape, pointer, place.slots, place.slot_bytes // size, kind)
 
 
 def _makes(*, once: bool) -> Makes:
-    return "map" if once else "row"
+    if once:
+        return "map"
+    return "row"

@@ -67,7 +67,8 @@ def target(name: str, element: str = ELEMENT) -> Target:
         raise Unsupported(f"element: found {element!r}; accepted: {', '.join(ELEMENTS)}")
     if name != "native" and name not in TARGETS:
         raise Unsupported(f"target: found {name!r}; accepted: native, {', '.join(TARGETS)}")
-    chosen, can = TARGETS[native() if name == "native" else name], _features()
+    chosen = TARGETS[native() if name == "native" else name]
+    can = _features()
     if ELEMENTS[element] is BF16:
         if chosen.name not in BF16_FLAGS or (name == "native" and not can >= BF16_FEATURES[chosen.name]):
             raise Unsupported(
@@ -104,14 +105,14 @@ def native() -> str:
     can = _features()
     if can >= {"avx512f", "avx512vl", "avx512dq", "fma"}:
         return "avx512"
-    return "avx2" if can >= {"avx2", "fma"} else "c99"
+    if can >= {"avx2", "fma"}:
+        return "avx2"
+    return "c99"
 
 
 def _features() -> set[str]:
     """Features of this machine's processor, as Linux calls them."""
     info = Path("/proc/cpuinfo")
-    return (
-        set(info.read_text().split())
-        if platform.machine() in ("x86_64", "aarch64") and info.exists()
-        else set()
-    )
+    if platform.machine() in ("x86_64", "aarch64") and info.exists():
+        return set(info.read_text().split())
+    return set()

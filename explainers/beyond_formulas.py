@@ -109,11 +109,14 @@ class BeyondFormulas(Formulas):
         width = -(-count // (COUNTS * grain)) * grain  # of a strip, in columns of the results
         strips = -(-count // width)
         # where the strip in the middle begins, and the last one
-        first, last = (strips - 1) // 2 * width, (strips - 1) * width
+        first = (strips - 1) // 2 * width
+        last = (strips - 1) * width
         ends = self._ends(
             members, np.stack((first, np.minimum(first + width, count), last), 2), count[:, :, None]
         )
-        allowed, held, macs = (strips > 1) & (count > 1), np.zeros(strips.shape), np.zeros(strips.shape)
+        allowed = (strips > 1) & (count > 1)
+        held = np.zeros(strips.shape)
+        macs = np.zeros(strips.shape)
         for m, _, rows in self.ring_rows(members):
             low, high = ends[m]
             if self.columns[m] > 1:  # every strip has columns that the one before has not, the last one too
@@ -130,7 +133,8 @@ class BeyondFormulas(Formulas):
     def _narrowest(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(groups,) int64 each: columns of the narrowest output, and of the narrowest map with several."""
         most = self.columns.max(initial=1)
-        count, narrowest = np.full(len(members), most), np.full(len(members), most)
+        count = np.full(len(members), most)
+        narrowest = np.full(len(members), most)
         for m in self._maps(members):
             made_inside = self._makes(members, m)
             count = np.where(

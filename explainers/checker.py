@@ -41,4 +41,6 @@ def seen(flow: Dataflow, mode: LabelScheme) -> Dataflow:
 
     Where the scheme has them, elementwise operators are in flight, and an attention is one operator.
     """
-    return in_flight(attending(flow)) if SCHEMES[scheme_with(mode)].flights else flow
+    if SCHEMES[scheme_with(mode)].flights:
+        return in_flight(attending(flow))
+    return flow

@@ -41,7 +41,8 @@ def analytic(costs: GroupCosts) -> Explain:
     """
     if not all(MODES[name].rings for name in SCHEMES[costs.scheme].modes):
         return by_need(costs.dataflow, lambda mask: costs.least_need(mask)[1])
-    flow, rows = costs.dataflow, [costs.hardware.row_bytes(m) for m in costs.dataflow.maps]
+    flow = costs.dataflow
+    rows = [costs.hardware.row_bytes(m) for m in costs.dataflow.maps]
     weights = [costs.groups.weight_bytes(1 << i)[1] for i in range(len(flow))]
 
     def explain(mask: int) -> np.ndarray:
@@ -77,7 +78,9 @@ def by_need(flow: Dataflow, need: Callable[[int], int]) -> Explain:
 
     def bytes_or_whole(mask: int) -> int:
         bytes_needed = need(mask)
-        return bytes_needed if bytes_needed < NEVER else whole_bytes(flow, [*bits(mask)])
+        if bytes_needed < NEVER:
+            return bytes_needed
+        return whole_bytes(flow, [*bits(mask)])
 
     def explain(mask: int) -> np.ndarray:
         total = bytes_or_whole(mask)
@@ -111,7 +114,9 @@ def brute(costs: GroupCosts) -> Explain:
         return fewest_bytes[mask]
 
     def explain(mask: int) -> np.ndarray:
-        where, operators, through = links(flow, mask), [*bits(mask)], GroupCuts(flow, mask)
+        where = links(flow, mask)
+        operators = [*bits(mask)]
+        through = GroupCuts(flow, mask)
         cuts = ([*through.through(operators[u], operators[v], MOST_GROUPS)] for u, v in where.T)
         return np.array(
             [-min(best(cut.first) + best(cut.second) for cut in each) for each in cuts], np.float64
@@ -121,7 +126,8 @@ def brute(costs: GroupCosts) -> Explain:
 
 
 def _every_cut(flow: Dataflow, mask: int) -> set[Cut]:
-    operators, through = [*bits(mask)], GroupCuts(flow, mask)
+    operators = [*bits(mask)]
+    through = GroupCuts(flow, mask)
     return {
         cut
         for u, v in links(flow, mask).T

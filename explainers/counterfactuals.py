@@ -57,7 +57,8 @@ def link_weights(
     The group's requirement with these weights is the sum over stages of share x requirement (see
     `explainers.scheme_rule`: stages are nested).
     """
-    where, weights = links(flow, mask), 0.0
+    where = links(flow, mask)
+    weights = 0.0
     for pieces, share in zip(stages, shares.tolist(), strict=True):
         owner = np.zeros(mask.bit_count(), np.int64)
         for number, piece in enumerate(pieces):
@@ -67,7 +68,8 @@ def link_weights(
 
 
 def _halves(flow: Dataflow, mask: int, rng: np.random.Generator) -> tuple[int, ...]:
-    where, operators = links(flow, mask), [*bits(mask)]
+    where = links(flow, mask)
+    operators = [*bits(mask)]
     if not where.size:
         return (mask,)
     u, v = where[:, rng.integers(where.shape[1])].tolist()

@@ -40,7 +40,8 @@ class GroupCuts:
     """The cuts of one connected, convex group."""
 
     def __init__(self, flow: Dataflow, mask: int) -> None:
-        self.flow, self.mask = flow, mask
+        self.flow = flow
+        self.mask = mask
         self._touched = [*_touched(flow, mask)]
 
     def through(self, u: int, v: int, most: int = MOST) -> list[Cut]:
@@ -95,7 +96,8 @@ def cheapest(flow: Dataflow, mask: int, where: np.ndarray) -> list[Cut]:
 
     `where`: (2, links) int64, the links as positions in the group.
     """
-    operators, through = [*bits(mask)], GroupCuts(flow, mask)
+    operators = [*bits(mask)]
+    through = GroupCuts(flow, mask)
     return [through.through(operators[u], operators[v], 1)[0] for u, v in where.T.tolist()]
 
 

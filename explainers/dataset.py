@@ -286,7 +286,8 @@ class Dataset:
                 (NetworkSource(**entry["network"]), folder / entry["file"], str(entry["shard_sha256"]))
                 for entry in listing.get("networks", ())
             ]
-            finished, command = listing["finished"] and bool(entries), str(listing["command"])
+            finished = listing["finished"] and bool(entries)
+            command = str(listing["command"])
         except (KeyError, TypeError, AttributeError) as error:
             raise InvalidConfig(f"{folder / MANIFEST}: not as `lfopt dataset` writes it: {error!r}") from None
         if not finished:
@@ -399,7 +400,8 @@ class Dataset:
     def provenance(self, group: int) -> dict[str, Any]:
         """Network, source, seed and nodes of one group."""
         n = int(self.network[group])
-        shard, k = self.shards[n], group - int(np.searchsorted(self.network, n))
+        shard = self.shards[n]
+        k = group - int(np.searchsorted(self.network, n))
         nodes = [str(shard.names[i]) for i in shard.operators(k)]
         seed = (*seeds(json.loads(shard.settings)["seed"], self.networks[n]), int(shard.draw[k]))
         return {**asdict(self.networks[n]), "scheme": self.scheme, "seed": seed, "nodes": nodes}
@@ -412,7 +414,8 @@ class Dataset:
         wanted = np.arange(len(self)) if groups is None else np.asarray(groups, np.int64)
         graphs: dict[int, GroupGraph] = {}
         for n in np.unique(self.network[wanted]).tolist():
-            start, shard = int(np.searchsorted(self.network, n)), self.shards[n]
+            start = int(np.searchsorted(self.network, n))
+            shard = self.shards[n]
             numbers = np.unique(wanted[self.network[wanted] == n])
             masks = [shard.mask(k) for k in (numbers - start).tolist()]
             for first, batch in batches(self.rules(n).groups, masks):

@@ -182,7 +182,8 @@ def fit(
         }  # fmt: skip
         if checkpoint:
             checkpoint.keep(progress)
-        last, least = history[-1], min(epoch.validation for epoch in history)
+        last = history[-1]
+        least = min(epoch.validation for epoch in history)
         report(
             f"{dataset.scheme}: epoch {last.number}, "
             f"validation loss {last.validation:.4f} (best {least:.4f})",
@@ -211,7 +212,9 @@ def checked(settings: TrainingSettings, dataset: Dataset) -> dict[str, Any]:
 
 def _best(history: Sequence[Epoch]) -> int:
     """Number of the epoch of least validation loss; 0 without epochs."""
-    return min(history, key=lambda epoch: epoch.validation).number if history else 0
+    if history:
+        return min(history, key=lambda epoch: epoch.validation).number
+    return 0
 
 
 def _losses(outputs: Tensor, batch: Minibatch) -> Tensor:
@@ -221,7 +224,8 @@ def _losses(outputs: Tensor, batch: Minibatch) -> Tensor:
     the group never runs.
     """
     finite = batch.residual.isfinite() & (batch.never == 0)
-    exact, wide = batch.residual.abs() < EXACT, spread(outputs)
+    exact = batch.residual.abs() < EXACT
+    wide = spread(outputs)
     off = (torch.where(finite, batch.residual, 0) - outputs[:, 0]) / wide
     size = off + wide.log() + 2 * nn.functional.softplus(-off)
     hurdle = nn.functional.softplus(torch.where(exact, -outputs[:, 2], outputs[:, 2])) + torch.where(
@@ -241,4 +245,6 @@ def _loss(outputs: Tensor, batch: Minibatch) -> Tensor:
 def _validation(network: ValidityGNN, batches: Sequence[Minibatch]) -> float:
     total = sum(float(_losses(network(*batch.inputs), batch).double().sum()) for batch in batches)
     count = sum(len(batch.never) for batch in batches)
-    return total / count if count else math.nan
+    if count:
+        return total / count
+    return math.nan

@@ -104,7 +104,8 @@ class Formulas:
     """
 
     def __init__(self, flow: Dataflow, hardware: Hardware) -> None:
-        self.flow, self.hardware = flow, hardware
+        self.flow = flow
+        self.hardware = hardware
         self.reads: list[tuple[OperatorReads, ...]] = []  # per operator
         for i, operands in enumerate(flow.operands):
             by_map: dict[int, list[RowReads]] = {}
@@ -349,9 +350,9 @@ class Formulas:
 
     def _makes(self, members: np.ndarray, m: int) -> np.ndarray:
         """(groups,) bool: whether a group makes a map."""
-        return (
-            members[:, self.flow.producer[m]] if self.flow.producer[m] >= 0 else np.zeros(len(members), bool)
-        )
+        if self.flow.producer[m] >= 0:
+            return members[:, self.flow.producer[m]]
+        return np.zeros(len(members), bool)
 
     def _leaves(self, members: np.ndarray, m: int) -> np.ndarray:
         """(groups,) bool: whether a map, if the group makes it, is needed outside."""
@@ -389,7 +390,8 @@ class Formulas:
                 producer = flow.producer[operand.map]
                 if producer < 0:
                     continue
-                inside, source = in_group & members[:, producer], head[:, producer]
+                inside = in_group & members[:, producer]
+                source = head[:, producer]
                 before |= inside & deep[:, producer]
                 if flow.maps[operand.map].rows == 1 < flow.heights[i]:
                     possible &= ~inside
@@ -418,11 +420,15 @@ class Formulas:
         kinds = self.kinds(members, sliced=sliced)
         possible = kinds.possible.copy()
         # rows of each operator in a band: not made before; made
-        new, extent = np.zeros(members.shape), np.zeros(members.shape)
-        full, scratch = np.zeros(len(members)), np.zeros((len(members), len(flow) + 1))
+        new = np.zeros(members.shape)
+        extent = np.zeros(members.shape)
+        full = np.zeros(len(members))
+        scratch = np.zeros((len(members), len(flow) + 1))
         groups = np.arange(len(members))
         for i in reversed(self._operators(members)):
-            in_group, rows, span = members[:, i], np.zeros(len(members)), np.zeros(len(members))
+            in_group = members[:, i]
+            rows = np.zeros(len(members))
+            span = np.zeros(len(members))
             for m in flow.results[i]:
                 rows = np.maximum(rows, self._leaves(members, m))
                 for read in self.readers[m]:

@@ -40,7 +40,8 @@ def gnn_explainer(
     """
     torch.set_num_threads(1)  # these graphs are too small for more
     verdict = ValidityClassifier(ValidityGNN.of(predictor.weights), removing=True).eval()
-    algorithm, valid = GNNExplainer(epochs=epochs, lr=rate, edge_size=SIZE, edge_ent=0.0), torch.tensor([0])
+    algorithm = GNNExplainer(epochs=epochs, lr=rate, edge_size=SIZE, edge_ent=0.0)
+    valid = torch.tensor([0])
     explainer = Explainer(
         verdict, algorithm, ExplanationType.phenomenon, VERDICT, edge_mask_type=MaskType.object
     )

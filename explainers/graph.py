@@ -98,16 +98,13 @@ class Batch:
         """Batch of graphs, in this order."""
         sizes = np.array([len(graph) for graph in graphs], np.int64)
         starts = np.cumsum(sizes) - sizes
-        features = (
-            np.concatenate([graph.features for graph in graphs])
-            if graphs
-            else np.empty((0, FEATURES), np.float32)
-        )
+        if graphs:
+            features = np.concatenate([graph.features for graph in graphs])
+        else:
+            features = np.empty((0, FEATURES), np.float32)
         links = [graph.links + start for graph, start in zip(graphs, starts, strict=True)]
-        units, never = (
-            np.array([graph.unit for graph in graphs], np.float64),
-            np.array([graph.never for graph in graphs], bool),
-        )
+        units = np.array([graph.unit for graph in graphs], np.float64)
+        never = np.array([graph.never for graph in graphs], bool)
         return cls(
             features, np.concatenate(links, 1) if links else np.empty((2, 0), np.int64), starts, units, never
         )
@@ -127,9 +124,12 @@ _OF_MOVE = {"Concat": "concat", "Split": "split", "Slice": "split", "Pad": "pad"
 
 def kind(flow: Dataflow, i: int) -> str:
     """Kind of an operator, one of KINDS."""
-    row, operands = flow.specs[i], flow.operands[i]
+    row = flow.specs[i]
+    operands = flow.operands[i]
     if row.elementwise:
-        return "binary" if len({o.map for o in operands}) > 1 else "unary"
+        if len({o.map for o in operands}) > 1:
+            return "binary"
+        return "unary"
     if row.family is Family.PRODUCT and len(operands) > 1:
         return "product"
     if row.family is Family.CONVOLUTION and row.transposed:
@@ -138,11 +138,9 @@ def kind(flow: Dataflow, i: int) -> str:
         return "depthwise"
     if row.tiling is Tiling.FOLD:
         return "reduction"
-    return (
-        "shuffle"
-        if row.mapping is Mapping.SHUFFLE
-        else _OF_FAMILY.get(row.family) or _OF_MOVE.get(row.kind, "other")
-    )
+    if row.mapping is Mapping.SHUFFLE:
+        return "shuffle"
+    return _OF_FAMILY.get(row.family) or _OF_MOVE.get(row.kind, "other")
 
 
 class GroupGraphs:
@@ -150,7 +148,9 @@ class GroupGraphs:
 
     def __init__(self, flow: Dataflow, hardware: Hardware, rule: Rule | None = None) -> None:
         """`rule`: requirement of a group in bytes, the unit of its sizes; None: the buffer."""
-        self.flow, self.hardware, self.rule = flow, hardware, rule or self._buffer
+        self.flow = flow
+        self.hardware = hardware
+        self.rule = rule or self._buffer
         self._reads = _ReadTable(flow)
 
     def _buffer(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -216,7 +216,8 @@ class GroupGraphs:
         Channels, rows and elements of a row of the result over those of the first operand; rows read for one
         row of the result.
         """
-        flow, call = self.flow, self.flow.calls[i]
+        flow = self.flow
+        call = self.flow.calls[i]
         read = flow.maps[flow.operands[i][0].map].shape if flow.operands[i] else call.result
         ratios = [
             written / max(size, 1)
@@ -231,7 +232,8 @@ class GroupGraphs:
         Of the weights: all, and per channel of the result; of the first operand, and of all results: one row,
         all rows, one channel of one row; of the rows that are read for one row of the result.
         """
-        flow, hardware = self.flow, self.hardware
+        flow = self.flow
+        hardware = self.hardware
         weights = sum(
             hardware.constant_bytes(w.elements, bias=w.bias) for w in flow.weights[i] if not w.gathered
         )
@@ -319,7 +321,8 @@ class _ReadTable:
         place = members.cumsum().reshape(members.shape) - 1
         maker = place[groups[reader[inside]], self.producers[read[inside]]]
         keys = [maker * groups.size + reader[inside]]
-        reader, read = reader[~inside], read[~inside]
+        reader = reader[~inside]
+        read = read[~inside]
         # equal where operators of one group read one map
         same = groups[reader] * (self.maps.max(initial=0) + 1) + self.maps[read]
         order = np.argsort(same, kind="stable")

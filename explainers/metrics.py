@@ -24,8 +24,10 @@ def confusion(probability: np.ndarray, invalid: np.ndarray) -> dict[str, Any]:
     0.5
     """
     called = probability > 0.5
-    hits, misses = int((called & invalid).sum()), int((~called & invalid).sum())
-    alarms, rest = int((called & ~invalid).sum()), int((~called & ~invalid).sum())
+    hits = int((called & invalid).sum())
+    misses = int((~called & invalid).sum())
+    alarms = int((called & ~invalid).sum())
+    rest = int((~called & ~invalid).sum())
     return {
         "samples": invalid.size,
         "invalid": hits + misses,
@@ -66,7 +68,9 @@ def by_label(
 def log_loss(probability: np.ndarray, invalid: np.ndarray) -> float:
     """Mean negative log-likelihood in nats of probability (samples,), given invalid (samples,) bool."""
     given = np.clip(np.where(invalid, probability, 1 - probability), 1e-12, 1)
-    return float(-np.log(given).mean()) if given.size else math.nan
+    if given.size:
+        return float(-np.log(given).mean())
+    return math.nan
 
 
 def auroc(probability: np.ndarray, invalid: np.ndarray) -> float:
@@ -77,7 +81,8 @@ def auroc(probability: np.ndarray, invalid: np.ndarray) -> float:
     >>> auroc(np.array([0.1, 0.4, 0.4, 0.8]), np.array([False, False, True, True]))
     0.875
     """
-    positives, negatives = np.sort(probability[invalid]), probability[~invalid]
+    positives = np.sort(probability[invalid])
+    negatives = probability[~invalid]
     if not positives.size or not negatives.size:
         return math.nan
     below, upto = (np.searchsorted(positives, negatives, side) for side in ("left", "right"))
@@ -96,4 +101,6 @@ def calibration_error(probability: np.ndarray, invalid: np.ndarray) -> float:
 
 
 def _ratio(part: int, whole: int) -> float:
-    return part / whole if whole else math.nan
+    if whole:
+        return part / whole
+    return math.nan

@@ -87,7 +87,8 @@ class Material:
         checkers = {n: dataset.checker(n) for n in np.unique(dataset.network[groups]).tolist()}
         weighted: dict[int, tuple[Labelled, ...]] = {}
         for group, n in zip(groups.tolist(), dataset.network[groups].tolist(), strict=True):
-            graph, weightings = labelled[group].graph, cut if len(labelled[group].graph) > 1 else 0
+            graph = labelled[group].graph
+            weightings = cut if len(labelled[group].graph) > 1 else 0
             weighted[group] = tuple(
                 _in_pieces(graph, checkers[n], dataset.rules(n), rng) for _ in range(weightings)
             )
@@ -157,5 +158,6 @@ def collate(
         size += len(group.graph)
         if size >= operators or k == len(labelled):
             minibatches.append(Minibatch.of(labelled[first:k], device))
-            first, size = k, 0
+            first = k
+            size = 0
     return minibatches

@@ -57,7 +57,9 @@ class LinkConv(GraphConv):
         if not self.explain or self._edge_mask is None:
             return None
         mask = self._edge_mask.sigmoid() if self._apply_sigmoid else self._edge_mask
-        return 1 - mask if self.removing else mask
+        if self.removing:
+            return 1 - mask
+        return mask
 
 
 class _Neighbours(torch.autograd.Function):
@@ -127,7 +129,8 @@ class ValidityGNN(nn.Module):
         how many doublings the rule says less than the unit of its features, as it does of a group in pieces;
         and whether it says that the group never runs, from 0 to 1.
         """
-        embedded, groups = self.embed(x, edge_index, edge_weight), len(given)
+        embedded = self.embed(x, edge_index, edge_weight)
+        groups = len(given)
         return self.head(
             torch.cat(
                 (global_add_pool(embedded, batch, groups), global_max_pool(embedded, batch, groups), given), 1
@@ -152,8 +155,11 @@ def odds(outputs: Tensor, rule: Tensor, buffers: Tensor) -> Tensor:
 
     outputs: (groups, OUTPUTS); rule: (groups, 2), `Requirement` of each; buffers: (groups,), log2 of bytes.
     """
-    over, certain, log_sigmoid = rule[:, 0] - buffers, outputs[:, 2], nn.functional.logsigmoid
-    by_rule, learnt = over / SMALLEST_SPREAD, (over + outputs[:, 0]) / spread(outputs)
+    over = rule[:, 0] - buffers
+    certain = outputs[:, 2]
+    log_sigmoid = nn.functional.logsigmoid
+    by_rule = over / SMALLEST_SPREAD
+    learnt = (over + outputs[:, 0]) / spread(outputs)
     fits = torch.logaddexp(
         log_sigmoid(certain) + log_sigmoid(-by_rule), log_sigmoid(-certain) + log_sigmoid(-learnt)
     )

@@ -45,10 +45,8 @@ class Forecast(NamedTuple):
 
     def odds(self, buffer_bytes: np.ndarray | float) -> np.ndarray:
         """(groups,) float64: log-odds of being invalid, for buffers of `buffer_bytes`, one or (groups,)."""
-        by_rule, learnt = (
-            (self.rule - np.log2(buffer_bytes)) / SMALLEST_SPREAD,
-            (self.mean - np.log2(buffer_bytes)) / self.spread,
-        )
+        by_rule = (self.rule - np.log2(buffer_bytes)) / SMALLEST_SPREAD
+        learnt = (self.mean - np.log2(buffer_bytes)) / self.spread
         fits = np.logaddexp(
             -softplus(-self.exact) - softplus(by_rule), -softplus(self.exact) - softplus(learnt)
         )
@@ -65,7 +63,8 @@ class Predictor:
 
     def __init__(self, weights: Mapping[str, np.ndarray], path: Path | None = None) -> None:
         """`weights`: parameters of `explainers.model.ValidityGNN`, by its names; `path`: their file."""
-        self.weights, self.path = dict(weights), path
+        self.weights = dict(weights)
+        self.path = path
         # (2 x channels in, channels out): of neighbours, then of the operator itself; bias
         self._layers: list[tuple[np.ndarray, np.ndarray]] = []
         while f"convs.{len(self._layers)}.lin_rel.weight" in self.weights:
@@ -105,7 +104,8 @@ class Predictor:
         """Distribution of the requirement of each group of a batch, see `GroupGraphs.batch`."""
         outputs = [self._outputs(part) for part in pieces(batch, AT_ONCE)]
         residual, spread, exact, never = np.concatenate([np.empty((0, OUTPUTS)), *outputs]).T
-        rule, spread = np.log2(batch.units), np.clip(np.exp(spread), SMALLEST_SPREAD, LARGEST_SPREAD)
+        rule = np.log2(batch.units)
+        spread = np.clip(np.exp(spread), SMALLEST_SPREAD, LARGEST_SPREAD)
         return Forecast(rule, rule + residual, spread, exact, SURE * (2.0 * batch.never - 1) + never)
 
     def odds(self, questions: Sequence[ValidityQuery]) -> np.ndarray:
@@ -128,7 +128,8 @@ class Predictor:
 
     def embed_batch(self, batch: Batch) -> np.ndarray:
         """(operators, HIDDEN) float32: embeddings after the last layer, of many groups at once."""
-        x, size = batch.features, len(batch.features)
+        x = batch.features
+        size = len(batch.features)
         u, v = batch.links
         from scipy.sparse import csr_array  # noqa: PLC0415  (takes half a second)
 
@@ -199,7 +200,8 @@ def pieces(batch: Batch, operators: int) -> Iterator[Batch]:
     first = 0
     while first < len(batch):
         stop = max(int(np.searchsorted(ends, ends[first] + operators, "right")) - 1, first + 1)
-        low, high = ends[first], ends[stop]
+        low = ends[first]
+        high = ends[stop]
         a, b = np.searchsorted(batch.links[0], (low, high))
         yield Batch(
             batch.features[low:high],

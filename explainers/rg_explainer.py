@@ -37,13 +37,16 @@ class Agent:
         embedded: (operators, channels); links: (2, links). It goes on after the stop, so that what is left
         has an order too; what cannot be reached from the seed is missing.
         """
-        size, group = len(embedded), embedded.mean(0)
+        size = len(embedded)
+        group = embedded.mean(0)
         beside: list[set[int]] = [set() for _ in range(size)]
         for u, v in links.T.tolist():
             beside[u].add(v)
             beside[v].add(u)
         seed = int(np.argmax(self._score("seed", embedded, group)))
-        chosen, border, stopped = [seed], set(beside[seed]), 0
+        chosen = [seed]
+        border = set(beside[seed])
+        stopped = 0
         single = self._of_operator("grow", embedded)
         total = embedded[seed].copy()
         while border:

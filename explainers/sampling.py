@@ -187,11 +187,9 @@ def gated(flow: Dataflow) -> bool:
         if operator.kind != "Mul" or len(operands) != 2:
             continue
         wide, gate = sorted(operands, key=lambda o: -prod(flow.calls[i].shape(o.input)))
-        shape, scaled, maker = (
-            flow.calls[i].shape(gate.input),
-            flow.calls[i].shape(wide.input),
-            flow.producer[gate.map],
-        )
+        shape = flow.calls[i].shape(gate.input)
+        scaled = flow.calls[i].shape(wide.input)
+        maker = flow.producer[gate.map]
         per_channel = (
             len(shape) == len(scaled) > 2
             and shape[1] == scaled[1]

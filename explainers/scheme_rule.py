@@ -89,7 +89,9 @@ class SchemeRule:
         max_recompute: float = MAX_RECOMPUTE,
     ) -> None:
         """`max_recompute`: limit on a group's multiply-accumulates, as a multiple of its operators'."""
-        self.flow, self.hardware, self.scheme = flow, hardware, scheme
+        self.flow = flow
+        self.hardware = hardware
+        self.scheme = scheme
         self.modes: list[LabelScheme] = [
             mode
             for mode in FORMULAS
@@ -136,7 +138,8 @@ def weighted(flow: Dataflow, mask: int, weights: np.ndarray, judge: Judge) -> We
 
     `judge`: requirement of pieces, see `Judge`; the interpolation is that of the module.
     """
-    operators, order = [*bits(mask)], np.argsort(-weights, kind="stable")
+    operators = [*bits(mask)]
+    order = np.argsort(-weights, kind="stable")
     joined = [*_joined(operators, links(flow, mask)[:, order])]
     pieces = [1 << i for i in operators] + [piece for _, piece, _ in joined]
     known = dict(zip(pieces, judge(pieces), strict=True))
@@ -166,7 +169,8 @@ def _joined(operators: list[int], ordered: np.ndarray) -> Iterator[tuple[int, in
     """
     piece = [1 << i for i in operators]  # of each operator: what it is part of
     for at, (u, v) in enumerate(ordered.T.tolist()):
-        a, b = piece[u], piece[v]
+        a = piece[u]
+        b = piece[v]
         if a != b:
             yield at, a | b, (a, b)
             for k, i in enumerate(operators):

@@ -65,8 +65,14 @@ class Splitter:
 
         `alone`: operators that share no valid group; cut out first.
         """
-        self.flow, self.explain, self.valid, self.dram_bytes = flow, explain, valid, dram_bytes
-        self.links, self.cuts, self.width, self.alone = links, cuts, width, alone
+        self.flow = flow
+        self.explain = explain
+        self.valid = valid
+        self.dram_bytes = dram_bytes
+        self.links = links
+        self.cuts = cuts
+        self.width = width
+        self.alone = alone
         self.explained = 0  # groups that were explained
         self._steps: dict[int, SplitStep] = {}
         self._outcomes: dict[tuple[int, int], tuple[int, ...] | None] = {}
@@ -115,7 +121,9 @@ class Splitter:
         """Valid groups of both halves of a cut, neither of them valid; None if SPLIT finds none."""
         first = self._split(cut.first, width)
         second = self._split(cut.second, width) if first is not None else None
-        return None if first is None or second is None else first + second
+        if first is None or second is None:
+            return None
+        return first + second
 
     def _step(self, mask: int) -> SplitStep:
         if mask not in self._steps:
@@ -131,7 +139,8 @@ class Splitter:
             return []
         self.explained += 1
         scores = np.asarray(self.explain(mask), np.float64)
-        operators, group = [*bits(mask)], GroupCuts(self.flow, mask)
+        operators = [*bits(mask)]
+        group = GroupCuts(self.flow, mask)
         cuts: set[Cut] = set()
         left = self.links
         for k in np.argsort(-scores, kind="stable").tolist():
@@ -146,7 +155,8 @@ class Splitter:
         both: list[Cut] = []
         one: list[tuple[int, Cut]] = []  # (operators of the valid half, cut)
         for cut in cuts:
-            first, second = self.valid(cut.first), self.valid(cut.second)
+            first = self.valid(cut.first)
+            second = self.valid(cut.second)
             if first and second:
                 both.append(cut)
             elif first or second:

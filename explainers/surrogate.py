@@ -77,7 +77,8 @@ class Rooflines:
     """Rooflines and columns of groups of one network on one chip."""
 
     def __init__(self, costs: GroupCosts, computing: Computing) -> None:
-        self.costs, self.computing = costs, computing
+        self.costs = costs
+        self.computing = computing
 
     @cached_property
     def _own(self) -> np.ndarray:
@@ -85,7 +86,8 @@ class Rooflines:
 
         Cycles and commands at each of HEIGHTS, bytes of weights, cycles of each of BUSY, kinds.
         """
-        flow, of = self.costs.dataflow, self.costs.hardware.constant_bytes
+        flow = self.costs.dataflow
+        of = self.costs.hardware.constant_bytes
         rows: list[list[float]] = []
         for i in range(len(flow)):
             taken = [figure for rows_ in HEIGHTS for figure in self.computing(i, rows_)]
@@ -108,21 +110,24 @@ class Rooflines:
 
     def read(self, masks: Sequence[int]) -> GroupColumns:
         """Columns of legal groups, given as masks of operators."""
-        hardware, flow = self.costs.hardware, self.costs.dataflow
+        hardware = self.costs.hardware
+        flow = self.costs.dataflow
         members = member_table(masks, len(flow)).astype(np.float64)
         sums = members @ self._own
-        taken, rest = sums[:, : 2 * len(HEIGHTS)], sums[:, 2 * len(HEIGHTS) + 1 :]
-        cycles, commands = taken[:, ::2], taken[:, 1::2]
+        taken = sums[:, : 2 * len(HEIGHTS)]
+        rest = sums[:, 2 * len(HEIGHTS) + 1 :]
+        cycles = taken[:, ::2]
+        commands = taken[:, 1::2]
         largest = (members[:, :, None] * self._own[:, [2 * len(HEIGHTS) - 2, 2 * len(HEIGHTS)]]).max(1)
         planned = np.array([self._planned(mask) for mask in masks], np.float64).reshape(len(masks), PLANNED)
-        moved, how = planned[:, :5] / hardware.port_bytes, planned[:, 5:]
+        moved = planned[:, :5] / hardware.port_bytes
+        how = planned[:, 5:]
         stores = moved[:, 1] + moved[:, 4] / 2
         loads = moved.sum(1) - stores
-        shared = (
-            [hardware.dram_cycles(int(total)) for total in planned[:, :5].sum(1)]
-            if hardware.dram_bytes_per_second is not None
-            else loads
-        )
+        if hardware.dram_bytes_per_second is not None:
+            shared = [hardware.dram_cycles(int(total)) for total in planned[:, :5].sum(1)]
+        else:
+            shared = loads
         roof = np.maximum.reduce([np.maximum(cycles[:, -1], 1), loads, stores, np.array(shared)])
         started = cycles + commands * (hardware.start_cycles + hardware.drain_cycles)
         shares = np.column_stack([
@@ -150,9 +155,11 @@ class Rooflines:
 
     def _planned(self, mask: int) -> list[float]:
         """Bytes by class, rows made at a time, weight passes, bytes of buffer, which of SEARCHED, links."""
-        cost, terms = self.costs.price(mask), self.costs.terms(mask)
+        cost = self.costs.price(mask)
+        terms = self.costs.terms(mask)
         assert cost is not None, "estimates are of legal groups"
-        dram, preds = terms.dram, self.costs.dataflow.preds
+        dram = terms.dram
+        preds = self.costs.dataflow.preds
         mode = self.costs.modes[cost.mode]
         most = max(mode.heights(mask), default=0)
         needs = [
@@ -171,7 +178,8 @@ class Surrogate:
 
     def __init__(self, mean: Trees, doubt: Trees) -> None:
         """`mean`: log2 of the cost over the roofline; `doubt`: log2 of the spread."""
-        self.mean, self.doubt = mean, doubt
+        self.mean = mean
+        self.doubt = doubt
 
     @classmethod
     def load(cls, source: str | Path) -> Surrogate:

@@ -141,7 +141,8 @@ def train_explainers(
     where there is no sample to learn from.
     """
     torch.set_num_threads(settings.threads)
-    parts, rng = splits(dataset, "random", settings.seed), np.random.default_rng(settings.seed)
+    parts = splits(dataset, "random", settings.seed)
+    rng = np.random.default_rng(settings.seed)
     queries, tests = (
         blamed(dataset, part, predictor, most, rng)
         for part, most in ((parts.train, count), (parts.test, min(MEASURED, count)))
@@ -209,7 +210,8 @@ def train_explainers(
         }
         return {**measures(list(zip(tests, scores, strict=True)), predictor), **own}
 
-    pg, rg = train_pg.PGSettings(), train_rg.RGSettings()
+    pg = train_pg.PGSettings()
+    rg = train_rg.RGSettings()
     start = time.perf_counter()
     by_pg = train_pg.train(predictor, queries, pg, settings.seed, report)
     middle = time.perf_counter()
@@ -227,7 +229,9 @@ def _analytic(query: ValidityQuery) -> Explain:
     checker = Checker.of(
         rule.flow, replace(rule.hardware, buffer_bytes=int(query.buffer_bytes)), rule.modes[0]
     )
-    return analytic(checker.costs) if rule.scheme in SCHEMES else by_need(rule.flow, checker.need)
+    if rule.scheme in SCHEMES:
+        return analytic(checker.costs)
+    return by_need(rule.flow, checker.need)
 
 
 def blamed(
@@ -281,7 +285,8 @@ def rescaled(
     size = np.maximum(size, max(0.1 * float(np.median(size)), 1e-6)).astype(np.float32)
     last = f"convs.{LAYERS - 1}"
     smaller = {name: (value.T / size).T for name, value in weights.items() if name.startswith(f"{last}.")}
-    enter, bias = weights["head.0.weight"].copy(), weights["head.2.bias"].copy()
+    enter = weights["head.0.weight"].copy()
+    bias = weights["head.2.bias"].copy()
     enter[:, : 2 * HIDDEN] *= np.tile(size, 2)
     bias[1] += np.float32(math.log(factor))
     return {**weights, **smaller, "head.0.weight": enter, "head.2.bias": bias}
@@ -340,10 +345,8 @@ def _figures(predictor: Predictor | None, dataset: Dataset, groups: np.ndarray) 
     batch = Batch.of(dataset.graphs(groups))
     forecast = predictor.forecast(batch) if predictor else _certain(batch)
     probability, invalid = (array.ravel() for array in _verdicts(forecast, dataset, groups))
-    owners, near = (
-        np.tile(groups, len(BETAS)),
-        np.abs(np.log2(np.divide.outer(dataset.needs[groups], BETAS))).T.ravel() < NEAR,
-    )
+    owners = np.tile(groups, len(BETAS))
+    near = np.abs(np.log2(np.divide.outer(dataset.needs[groups], BETAS))).T.ravel() < NEAR
     networks = np.array([source.stem for source in dataset.networks])[dataset.network[owners]]
     cuts = {
         "by_beta": np.repeat(BETAS, len(groups)),
@@ -358,7 +361,8 @@ def _figures(predictor: Predictor | None, dataset: Dataset, groups: np.ndarray) 
 
 
 def _certain(batch: Batch) -> Forecast:
-    rule, sure = np.log2(batch.units) + 1e-9, np.full(len(batch), 2 * SURE)
+    rule = np.log2(batch.units) + 1e-9
+    sure = np.full(len(batch), 2 * SURE)
     return Forecast(
         rule, rule, np.full(len(batch), SMALLEST_SPREAD), sure, np.where(batch.never, sure, -sure)
     )
@@ -369,5 +373,7 @@ def rounded(figures: Any) -> Any:
     if isinstance(figures, dict):
         return {key: rounded(value) for key, value in figures.items()}
     if isinstance(figures, float):
-        return None if math.isnan(figures) else round(figures, 5)
+        if math.isnan(figures):
+            return None
+        return round(figures, 5)
     return figures

@@ -57,7 +57,8 @@ def train(
         for query in used
     ]
     every = np.concatenate(ends)
-    mean, spread = every.mean(0), every.std(0) + 1e-3
+    mean = every.mean(0)
+    spread = every.std(0) + 1e-3
     inputs = [torch.from_numpy((rows - mean) / spread) for rows in ends]
     targets = [torch.from_numpy(shares(doublings)) for doublings in freed(predictor, used)]
     perceptron = nn.Sequential(
@@ -66,7 +67,8 @@ def train(
     optimizer = torch.optim.Adam(perceptron.parameters(), lr=settings.rate)
     losses: list[float] = []
     for epoch in range(settings.epochs):
-        total, order = 0.0, rng.permutation(len(used))
+        total = 0.0
+        order = rng.permutation(len(used))
         steps = range(0, len(order), settings.groups)
         for first in steps:
             few = order[first : first + settings.groups].tolist()

@@ -83,12 +83,14 @@ class Padded:
         embedded: Sequence[np.ndarray],
     ) -> Padded:
         """These groups: worth (links,), examples in order, embedded (operators, channels), of each."""
-        count, most = len(questions), max(map(len, embedded))
+        count = len(questions)
+        most = max(map(len, embedded))
         shown = np.full((count, max(map(len, examples)) + 1), most)
         for k, example in enumerate(examples):
             shown[k, : len(example)] = example
         values = np.zeros((count, most, embedded[0].shape[1]), np.float32)
-        present, adjacent = np.zeros((count, most), bool), np.zeros((count, most, most), np.float32)
+        present = np.zeros((count, most), bool)
+        adjacent = np.zeros((count, most, most), np.float32)
         for k, (query, rows) in enumerate(zip(questions, embedded, strict=True)):
             u, v = query.graph.links
             values[k, : len(rows)], present[k, : len(rows)] = rows, True
@@ -135,12 +137,11 @@ def draw(policy: Policy, groups: Padded, examples: Tensor | None = None) -> Draw
         add = policy.score("grow", groups.embedded, so_far, mean).masked_fill(~candidates, -torch.inf)
         stop = policy.score("stop", so_far[:, None], mean)
         picked, gained, sure = _choose(torch.cat((add, stop), 1), shown)
-        likelihood, entropy = (
-            likelihood + torch.where(going, gained, 0),
-            entropy + torch.where(going, sure, 0),
-        )
+        likelihood = likelihood + torch.where(going, gained, 0)
+        entropy = entropy + torch.where(going, sure, 0)
         going = going & (picked < most)
-        here, which = rows[going], picked[going]
+        here = rows[going]
+        which = picked[going]
         order[here, which] = chosen[here].sum(1)
         chosen[here, which] = True
         total[here] += groups.embedded[here, which]
@@ -192,7 +193,8 @@ def rewards(groups: Padded, drawn: Drawn, settings: RGSettings) -> Tensor:
 
     Of each, the worth of the best link that takes it in, less its price.
     """
-    chosen, order = drawn.chosen.numpy(), drawn.order.numpy()
+    chosen = drawn.chosen.numpy()
+    order = drawn.order.numpy()
     totals = np.zeros(len(chosen))
     for k, (query, worth) in enumerate(zip(groups.questions, groups.worth, strict=True)):
         u, v = query.graph.links
@@ -220,7 +222,8 @@ def train(
     used = [query for query in questions if 1 < len(query.graph) <= settings.largest]
     embedded = [predictor.embed(query) for query in used]
     every = np.concatenate(embedded)
-    mean, spread = every.mean(0), every.std(0) + 1e-3
+    mean = every.mean(0)
+    spread = every.std(0) + 1e-3
     embedded = [(rows - mean) / spread for rows in embedded]
     worth = [shares(doublings) for doublings in freed(predictor, used)]
     examples = [

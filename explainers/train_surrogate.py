@@ -65,7 +65,8 @@ def exported(model: HistGradientBoostingRegressor) -> Trees:
     column, left, right = (np.zeros((len(forest), size), np.int16) for _ in range(3))
     threshold, value = (np.zeros((len(forest), size), np.float32) for _ in range(2))
     for tree, nodes in enumerate(forest):
-        at, leaf = np.arange(len(nodes)), nodes["is_leaf"].astype(bool)
+        at = np.arange(len(nodes))
+        leaf = nodes["is_leaf"].astype(bool)
         column[tree, at] = np.where(leaf, 0, nodes["feature_idx"])
         threshold[tree, at] = np.where(leaf, 0, nodes["num_threshold"])
         left[tree, at], right[tree, at] = (

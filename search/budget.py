@@ -27,7 +27,8 @@ class SearchBudget:
         self.best: Sequence[int] = ()
         self.best_bytes = NOTHING
         self.bound = max(options.lower_bound_bytes, model.least_bytes)
-        self._asked, self._before = asked, asked()
+        self._asked = asked
+        self._before = asked()
 
     @property
     def groups_evaluated(self) -> int:
@@ -42,7 +43,9 @@ class SearchBudget:
     @property
     def seconds_left(self) -> float | None:
         """Seconds until the search is to end; None: as many as it takes."""
-        return None if self._deadline is None else max(self._deadline - time.perf_counter(), 0.0)
+        if self._deadline is None:
+            return None
+        return max(self._deadline - time.perf_counter(), 0.0)
 
     def over(self) -> bool:
         """Whether the search is to end: its time is over, or it was told to stop."""
@@ -55,7 +58,8 @@ class SearchBudget:
         """Count one more evaluated legal plan; whether it is the best so far."""
         self.plans_evaluated += 1
         if better := dram_bytes < self.best_bytes:
-            self.best, self.best_bytes = plan, dram_bytes
+            self.best = plan
+            self.best_bytes = dram_bytes
             self.history.append((self.plans_evaluated, dram_bytes))
         return better
 
@@ -70,7 +74,8 @@ class SearchBudget:
         repairs: RepairStats | None = None,
     ) -> Result:
         """Result of the search; `groups`: in an executable order."""
-        seconds, counts = self.spent, (self.plans_evaluated, self.groups_evaluated)
+        seconds = self.spent
+        counts = (self.plans_evaluated, self.groups_evaluated)
         history = tuple(self.history)
         return Result(
             method,
@@ -100,7 +105,9 @@ class PlanBudget(SearchBudget):
     @property
     def left(self) -> int:
         """Plans that may still be evaluated; 0 when the time is over."""
-        return 0 if self.over() else self.options.budget - self.plans_evaluated
+        if self.over():
+            return 0
+        return self.options.budget - self.plans_evaluated
 
     def settled(self, plan: Sequence[int], dram_bytes: int, below: int) -> int | None:
         """DRAM bytes of a plan by exact prices; None as soon as optimistic ones are not less than `below`.
@@ -108,7 +115,8 @@ class PlanBudget(SearchBudget):
         `dram_bytes`: the sum by the prices so far. Where these are optimistic, the evaluator is asked, group
         by group, the largest first.
         """
-        settle, price = self.options.settle, self.partitions.bytes_of
+        settle = self.options.settle
+        price = self.partitions.bytes_of
         if settle is None:
             return dram_bytes
         for group in sorted(plan, key=price, reverse=True):
@@ -118,11 +126,14 @@ class PlanBudget(SearchBudget):
             if settle(group):
                 self.partitions.forget(group)
                 dram_bytes += price(group) - before
-        return dram_bytes if dram_bytes < below else None
+        if dram_bytes < below:
+            return dram_bytes
+        return None
 
     def count(self, plan: Sequence[int], dram_bytes: int) -> bool:
         """As `SearchBudget.count`; reports the best plans, every hundredth, and the last."""
-        better, plans = super().count(plan, dram_bytes), self.options.budget
+        better = super().count(plan, dram_bytes)
+        plans = self.options.budget
         if self.options.progress is not None and (
             better or self.plans_evaluated % 100 == 0 or self.plans_evaluated == plans
         ):
@@ -153,6 +164,7 @@ def one_scheme(method: str, partitions: Partitions, budget: SearchBudget, groups
     except KeyboardInterrupt:
         if budget.interrupted:
             raise
-        budget.interrupted, dram_bytes = True, sum(map(partitions.bytes_of, plan))
+        budget.interrupted = True
+        dram_bytes = sum(map(partitions.bytes_of, plan))
     budget.count(plan, dram_bytes)
     return budget.result(method, plan, dram_bytes)

@@ -92,7 +92,8 @@ class _Descent:
 
     def run(self, late: Callable[[], bool], progress: Progress | None) -> None:
         """Plan the network with one choice of cones after the other. Raises KeyboardInterrupt at Ctrl-C."""
-        without, count = self.whole({}), len(self.barriers)
+        without = self.whole({})
+        count = len(self.barriers)
         if not count or late():
             return
         choice: Choice = self.smallest()
@@ -128,7 +129,8 @@ class _Descent:
         copied = Copied(graph, copies, self.solve(graph), self.searches, len(self.barriers))
         costs = copied.result.dram_bytes, _macs(choice)
         if costs < self.least:
-            self.best, self.least = copied, costs
+            self.best = copied
+            self.least = costs
         if copied.result.interrupted:
             raise KeyboardInterrupt
         assert self.best is not None
@@ -151,23 +153,25 @@ class _Descent:
         Of equal ones, that of the fewest multiply-accumulates, whose limit in all is enforced later. Larger
         cones are tried until one is no better than the best before it.
         """
-        cheapest, least = choice, (0, 0)
+        cheapest = choice
+        least = (0, 0)
         for cone in (None, *self.cones(k)):
             other = _with(choice, k, cone)
-            more = (
-                (0, 0)
-                if other == choice
-                else (self._more_bytes(k, choice, other), _macs(other) - _macs(choice))
-            )
+            if other == choice:
+                more = (0, 0)
+            else:
+                more = (self._more_bytes(k, choice, other), _macs(other) - _macs(choice))
             if more < least:
-                cheapest, least = other, more
+                cheapest = other
+                least = more
             elif cone and cone != cheapest.get(k):
                 break
         return cheapest
 
     def smaller(self, choice: Choice) -> Choice:
         """The choice with one cone smaller or gone: fewest more bytes per multiply-accumulate saved."""
-        cheapest, least = choice, inf
+        cheapest = choice
+        least = inf
         for k, chosen in choice.items():
             for cone in (None, *self.cones(k)):
                 saved = chosen.macs - (cone.macs if cone else 0)
@@ -176,7 +180,8 @@ class _Descent:
                     and (costs := self._more_bytes(k, choice, other := _with(choice, k, cone)) / saved)
                     < least
                 ):
-                    cheapest, least = other, costs
+                    cheapest = other
+                    least = costs
         return cheapest
 
     def cones(self, k: int) -> Sequence[Cone]:
@@ -186,7 +191,8 @@ class _Descent:
         original map instead.
         """
         if k not in self.fitting:
-            barrier, position = self.barriers[k], self.flow.position
+            barrier = self.barriers[k]
+            position = self.flow.position
             allowed = [cone for cone in barrier.cones if self._allowed({k: cone})]
             groups = (
                 sum(1 << position[name] for name in (*cone.operators, barrier.reduction))
@@ -207,12 +213,17 @@ class _Descent:
         begins = [
             self.flow.position[cone.operators[0]] for choice in (before, after) if (cone := choice.get(k))
         ]
-        first, stop = self._start(bisect_left(self.starts, min(begins)) - 1), self._start(k + 2)
+        first = self._start(bisect_left(self.starts, min(begins)) - 1)
+        stop = self._start(k + 2)
         return self._bytes(first, stop, after) - self._bytes(first, stop, before)
 
     def _start(self, k: int) -> int:
         """Position of the first operator of a barrier's block, clamped to the ends of the network."""
-        return 0 if k <= 0 else len(self.flow) if k >= len(self.starts) else self.starts[k]
+        if k <= 0:
+            return 0
+        if k >= len(self.starts):
+            return len(self.flow)
+        return self.starts[k]
 
     def _bytes(self, first: int, stop: int, choice: Choice) -> int:
         """DRAM bytes of the operators `first` to `stop`, planned by themselves with the copies among them."""
@@ -235,7 +246,9 @@ class _Descent:
 
 def _with(choice: Choice, k: int, cone: Cone | None) -> Choice:
     others = {j: kept for j, kept in choice.items() if j != k}
-    return others | {k: cone} if cone else others
+    if cone:
+        return others | {k: cone}
+    return others
 
 
 def _macs(choice: Choice) -> int:

@@ -40,7 +40,9 @@ class _Blocks:
     """Blocks so far, by operator."""
 
     def __init__(self, partitions: Partitions, latency: Latency, *, strict: bool) -> None:
-        self.partitions, self.flow, self.latency = partitions, partitions.flow, latency
+        self.partitions = partitions
+        self.flow = partitions.flow
+        self.latency = latency
         self.types = [mapping_of(call) for call in self.flow.calls]
         self.rules = TypeRules.of(self.flow, strict=strict)
         self.block = [1 << i for i in range(len(self.flow))]  # of every operator
@@ -61,7 +63,8 @@ class _Blocks:
                 for other in bits(
                     (self.flow.succs if after else self.flow.preds)[op] & self.flow.neighbours[op]
                 ):
-                    mask, joined = self.block[seed], self.block[other]
+                    mask = self.block[seed]
+                    joined = self.block[other]
                     if mask >> other & 1 or joined != 1 << other:
                         continue
                     fused, outcome = self.judged(mask, kind, other, after=after)
@@ -84,7 +87,8 @@ class _Blocks:
 
     def may_join(self, mask: int, other: int) -> bool:
         """Whether an operator can join: no cyclic dependency of blocks then, and the group is legal."""
-        flow, joined = self.flow, mask | 1 << other
+        flow = self.flow
+        joined = mask | 1 << other
         below = self._reached(joined, flow.descendants)
         above = self._reached(joined, flow.ancestors)
         return not below & above & ~joined and self.partitions.price(joined) is not None

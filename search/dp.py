@@ -44,7 +44,9 @@ class _OfTypes(Adapted[Floor]):
 
     def price(self, group: int, /) -> Cost | None:
         """The model's cost; None where the rules break the group."""
-        return self.model.price(group) if self.allow(group) else None
+        if self.allow(group):
+            return self.model.price(group)
+        return None
 
     def may_grow(self, group: int, floor: Floor, /) -> bool:
         """Whether the group may grow; a group that the rules break stays broken."""

@@ -49,7 +49,8 @@ LONG = 512  # operators of a network on which a pass may take long: it begins wi
 
 def solve(model: CostModel, options: SearchOptions = DEFAULTS) -> Result:
     """Find the scheme of least DRAM bytes; stopped early, the best scheme so far and a bound."""
-    search, width = _Search(model, options), FIRST_WIDTH
+    search = _Search(model, options)
+    width = FIRST_WIDTH
     budget = search.budget
     try:
         for plan in options.start:
@@ -62,12 +63,14 @@ def solve(model: CostModel, options: SearchOptions = DEFAULTS) -> Result:
         done = 0
         while budget.bound < budget.best_bytes and not budget.over() and done != options.passes:
             search.walk(width)
-            width, done = width * WIDER, done + 1
+            width = width * WIDER
+            done = done + 1
             if search.takes_long:
                 search.edit()
     except KeyboardInterrupt:
         budget.interrupted = True
-    groups, dram_bytes = tuple(budget.best), budget.best_bytes
+    groups = tuple(budget.best)
+    dram_bytes = budget.best_bytes
     if not groups:
         groups = tuple(1 << i for i in range(len(model.dataflow)))
         dram_bytes = search.dram_bytes(groups)
@@ -88,7 +91,8 @@ class _Search:
     """Passes of beam search over one model."""
 
     def __init__(self, model: CostModel, options: SearchOptions) -> None:
-        self.model, self.options = model, options
+        self.model = model
+        self.options = options
         self.asked = 0
         self.edits = 0  # times that the best scheme was edited
         self.partitions: Partitions | None = None  # what local search has learnt of groups
@@ -140,7 +144,8 @@ class _Search:
 
         Raises KeyboardInterrupt where it is interrupted.
         """
-        budget, left = self.budget, self.budget.seconds_left
+        budget = self.budget
+        left = self.budget.seconds_left
         if not budget.best or budget.bound >= budget.best_bytes or budget.over():
             return
         if self.partitions is None:
@@ -170,7 +175,8 @@ class _Search:
             raise
 
     def _walk(self, width: int, states: dict[int, _State]) -> None:
-        flow, budget = self.model.dataflow, self.budget
+        flow = self.model.dataflow
+        budget = self.budget
         levels: list[list[int]] = [[] for _ in range(len(flow) + 1)]
         levels[0].append(0)
         dropped = NOTHING  # least that any dropped state promises
@@ -221,7 +227,9 @@ class _Search:
 
         Returns what the groups that were not grown, if any, promise at the least.
         """
-        model, here, best = self.model, states[mask], self.budget.best_bytes
+        model = self.model
+        here = states[mask]
+        best = self.budget.best_bytes
         if here.cost + here.rest >= best:
             return NOTHING
         for group, least in next_groups(model, mask, most):
@@ -243,7 +251,8 @@ class _Search:
                     states[after] = _State(cost, rest, group)
                     levels[after.bit_count()].append(after)
             elif cost < known.cost:
-                known.cost, known.group = cost, group
+                known.cost = cost
+                known.group = group
         return NOTHING
 
 
@@ -261,7 +270,10 @@ def next_groups(model: CostModel, state: int, most: int = NOTHING) -> Iterator[t
     After growing `most` sets of operators it ends with the empty group.
     """
     flow = model.dataflow
-    preds, succs, neighbours, compatible = flow.preds, flow.succs, flow.neighbours, model.compatible
+    preds = flow.preds
+    succs = flow.succs
+    neighbours = flow.neighbours
+    compatible = model.compatible
     rest = flow.everything & ~state
     ready = 0
     for i in bits(rest):

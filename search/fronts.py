@@ -66,7 +66,8 @@ def hypervolume(points: Sequence[Sequence[float]], among: Sequence[Sequence[floa
     (11.0, 11.0)
     """
     space = np.array(among, dtype=float)
-    best, worst = space.min(axis=0), space.max(axis=0)
+    best = space.min(axis=0)
+    worst = space.max(axis=0)
     reference = worst + MARGIN * (worst - best)
     there = worst > best
     if not there.any():
@@ -110,7 +111,8 @@ def supported(
     hull = _Hull(wanted)
     for k in wanted:
         hull.ask(_unit(k))
-    count, known = 0, [start]
+    count = 0
+    known = [start]
     while (weights := hull.next()) is not None and (most is None or count < most):
         count += 1
         scaled = CostWeights(*(TIE * weight + 1 for weight in weights))  # the others break ties

@@ -30,7 +30,9 @@ def best_intervals(model: CostModel, over: Callable[[], bool]) -> Partition:
         if over():
             last[start + 1 :] = [(op, (1 << op,)) for op in range(start, len(flow))]
             break
-        mask, floor, dram = 0, None, 0
+        mask = 0
+        floor = None
+        dram = 0
         for op in range(start, min(start + LONGEST, len(flow))):
             floor, dram = model.grow(mask, floor, dram, op)
             mask |= 1 << op
@@ -38,13 +40,15 @@ def best_intervals(model: CostModel, over: Callable[[], bool]) -> Partition:
                 break
             if op > start and least[start] + dram >= least[op + 1]:
                 continue
-            parts = (
-                (mask,) if connected(flow.neighbours, mask) else tuple(connected_parts(flow.neighbours, mask))
-            )
+            if connected(flow.neighbours, mask):
+                parts = (mask,)
+            else:
+                parts = tuple(connected_parts(flow.neighbours, mask))
             cost = _bytes(model, parts)
             if cost is not None and least[start] + cost < least[op + 1]:
                 least[op + 1], last[op + 1] = least[start] + cost, (start, parts)
-    groups, position = tuple[int, ...](), len(flow)
+    groups = tuple[int, ...]()
+    position = len(flow)
     while position:
         position, parts = last[position]
         groups = (*parts, *groups)

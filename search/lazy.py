@@ -50,14 +50,12 @@ class OptimisticCosts:
 
         `least`: per operator, what it takes in any group, its bytes aside. `estimate`: see `Estimate`.
         """
-        self.model, self.evaluator, self.least, self.known, self.estimate, self.doubt = (
-            model,
-            evaluator,
-            least,
-            known,
-            estimate,
-            doubt,
-        )
+        self.model = model
+        self.evaluator = evaluator
+        self.least = least
+        self.known = known
+        self.estimate = estimate
+        self.doubt = doubt
         self.evaluated = 0  # groups that the evaluator was asked about
         self._estimated: dict[int, Sequence[Figures]] = {}
 
@@ -98,7 +96,9 @@ def solve_lazily(model: WeightedModel, optimistic_costs: OptimisticCosts, option
     better proves nothing, so the bound is the model's `least_bytes`.
     """
     assert options.start, "the first plan whose groups are evaluated"
-    settle, clock, limit = settling(model, optimistic_costs), time.perf_counter(), options.time_limit
+    settle = settling(model, optimistic_costs)
+    clock = time.perf_counter()
+    limit = options.time_limit
     for group in options.start[0]:
         settle(group)
     best = tuple(options.start[0])

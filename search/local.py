@@ -24,15 +24,16 @@ def improve(model: CostModel, options: SearchOptions = DEFAULTS, *, keep: int = 
     and 6 %.
     """
     budget = PlanBudget(model, options)
-    partitions, rng, policy, start = budget.partitions, budget.rng, budget.policy, options.start
+    partitions = budget.partitions
+    rng = budget.rng
+    policy = budget.policy
+    start = options.start
     seen: set[frozenset[int]] = set()
     kept: list[tuple[int, int, Partition]] = []  # (DRAM bytes, -evaluation: of equal plans the newer, plan)
 
     def add(plan: Partition, dram_bytes: int) -> None:
-        same, settled = (
-            frozenset(plan),
-            budget.settled(plan, dram_bytes, NOTHING if len(kept) < keep else sorted(kept)[keep - 1][0]),
-        )
+        same = frozenset(plan)
+        settled = budget.settled(plan, dram_bytes, NOTHING if len(kept) < keep else sorted(kept)[keep - 1][0])
         budget.count(plan, dram_bytes if settled is None else settled)
         if settled is not None and same not in seen:
             kept.append((settled, -budget.plans_evaluated, plan))
@@ -68,7 +69,8 @@ def _fresh(
 
     Only the groups around the edit are priced.
     """
-    edited, change = plan, 0
+    edited = plan
+    change = 0
     for _ in range(TRIES):
         if (edit := _edit(partitions, plan, rng)) is None:
             continue
@@ -93,27 +95,36 @@ def _edit(partitions: Partitions, plan: Partition, rng: Rng) -> tuple[int, int, 
     if not partitions.links:
         return None
     u, v = partitions.links[rng.below(len(partitions.links))]
-    a, b = _group_of(plan, u), _group_of(plan, v)
-    mine, kind = plan[a], rng.below(4)
+    a = _group_of(plan, u)
+    b = _group_of(plan, v)
+    mine = plan[a]
+    kind = rng.below(4)
     if a != b:
         if kind < 2:
-            touched, merged = (a, b), [mine | plan[b]]
+            touched = (a, b)
+            merged = [mine | plan[b]]
         else:
             moved = partitions.after(u) & mine if kind == 2 else partitions.before(v) & plan[b]
-            touched, merged = (a, b), [mine & ~moved, plan[b] & ~moved]
+            touched = (a, b)
+            merged = [mine & ~moved, plan[b] & ~moved]
             merged[kind == 2] |= moved
     else:
         part = partitions.before(u) & mine if kind & 1 else partitions.after(v) & mine
-        touched, merged = (a,), [part, mine & ~part]
+        touched = (a,)
+        merged = [part, mine & ~part]
         if kind & 2 and (beside := partitions.beside(part) & ~mine):
             target = _group_of(plan, rng.member(beside))
-            touched, merged = (a, target), [mine & ~part, plan[target] | part]
-    start, stop = min(touched), max(touched) + 1
+            touched = (a, target)
+            merged = [mine & ~part, plan[target] | part]
+    start = min(touched)
+    stop = max(touched) + 1
     groups = [plan[i] for i in range(start, stop) if i not in touched]
     for mask in merged:
         groups += partitions.parts(mask)
     ordered = partitions.executable(groups)
-    return None if ordered is None else (start, stop, ordered)
+    if ordered is None:
+        return None
+    return (start, stop, ordered)
 
 
 def _group_of(plan: Partition, operator: int) -> int:

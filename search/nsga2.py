@@ -58,7 +58,8 @@ def evolve(
     bred: dict[Point, Individual] = {}
 
     def point(individual: Individual) -> Point:
-        plan, required = individual[0], partitions.required_bytes(individual[0])
+        plan = individual[0]
+        required = partitions.required_bytes(individual[0])
         # from there on another plan is as good in both
         below = min((d for d, b in bred if b <= required), default=NOTHING)
         settled = budget.settled(plan, partitions.dram_bytes(plan), below)
@@ -250,7 +251,9 @@ class _Code:
     def __init__(
         self, partitions: Partitions, rng: Rng, policy: RepairPolicy, start: Sequence[Individual]
     ) -> None:
-        self.partitions, self.rng, self.policy = partitions, rng, policy
+        self.partitions = partitions
+        self.rng = rng
+        self.policy = policy
         for group in (group for plan, _ in start for group in plan):
             partitions.price(group)
         self.genes = len(partitions.links)
@@ -346,7 +349,8 @@ class _Legal(Repair):
 
     def __init__(self, code: _Code, decoded: dict[bytes, Individual]) -> None:
         super().__init__()
-        self.code, self.decoded = code, decoded
+        self.code = code
+        self.decoded = decoded
 
     def _do(self, problem: Genomes, X: np.ndarray, **_: object) -> np.ndarray:  # noqa: N803 - pymoo's name
         for row, genome in enumerate(X):
@@ -402,7 +406,8 @@ class _Flip(Mutation):
         random_state: np.random.Generator,
         **__: object,
     ) -> Any:
-        changed, links = X.copy(), problem.n_var
+        changed = X.copy()
+        links = problem.n_var
         sites = random_state.integers(0, links, size=(len(X), 3))
         flips = random_state.integers(1, 4, size=len(X))
         shifts = random_state.integers(-1, 2, size=(len(X), 3))
@@ -431,7 +436,8 @@ class _Turn(_Flip):
         random_state: np.random.Generator,
         **__: object,
     ) -> Any:
-        changed, code = X.copy(), self.code
+        changed = X.copy()
+        code = self.code
         turned = random_state.integers(0, 2, size=len(X)) > 0
         sites = code.alternative_genes[random_state.integers(0, len(code.alternative_genes), size=len(X))]
         values = random_state.integers(0, code.largest + 1, size=len(X))

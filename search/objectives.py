@@ -72,9 +72,9 @@ class Objective:
 
     def value(self, figures: Figures) -> int:
         """Value to minimise, in bytes, cycles, pJ, or pJ x cycles."""
-        return (
-            figures.energy_pj * figures.cycles if self.name == "edp" else getattr(figures, FIGURE[self.name])
-        )
+        if self.name == "edp":
+            return figures.energy_pj * figures.cycles
+        return getattr(figures, FIGURE[self.name])
 
     def order(self, figures: Figures) -> tuple[bool, int, int, int]:
         """Sort key of plans: below the caps first, then by value, cycles and bytes."""
@@ -160,15 +160,13 @@ class _Search:
         over: Callable[[], bool],
         near: float,
     ) -> None:
-        self.model, self.evaluator, self.least, self.objective, self.run, self.over, self.near = (
-            model,
-            evaluator,
-            least,
-            objective,
-            run,
-            over,
-            near,
-        )
+        self.model = model
+        self.evaluator = evaluator
+        self.least = least
+        self.objective = objective
+        self.run = run
+        self.over = over
+        self.near = near
         self.known: list[Choice] = []
         self.bound = 0
         self.interrupted = False
@@ -209,7 +207,9 @@ class _Search:
         if self.objective.name == "bytes":
             return None
         last, light = self._squeezed("dram_bytes", self.objective.caps.dram_bytes, HEAVY, LIGHT)
-        return None if light and not self._done else last
+        if light and not self._done:
+            return None
+        return last
 
     def free(self) -> Result:
         """Search without caps."""
@@ -254,7 +254,8 @@ class _Search:
         if reached:
             return last, low <= least
         while not reached and not self._done and low == high < UNIT * MOST:  # less
-            low, high = high, high * FACTOR
+            low = high
+            high = high * FACTOR
             last, reached = self._weighed(name, cap, high)
             low = low if reached else high
         for _ in range(BISECTIONS):

@@ -69,11 +69,9 @@ class RepairPolicy:
         if self.screen is None:
             return set()
         unsure = [group for group in dict.fromkeys(groups) if group not in self.legal and not anywhere(group)]
-        return (
-            {group for group, passes in zip(unsure, self.screen(unsure), strict=True) if not passes}
-            if unsure
-            else set()
-        )
+        if unsure:
+            return {group for group, passes in zip(unsure, self.screen(unsure), strict=True) if not passes}
+        return set()
 
 
 class Rng:
@@ -232,10 +230,12 @@ class Partitions:
         policy = policy or RepairPolicy()
         legal: list[int] = []
         waiting = list(groups)
-        split, anywhere = policy.split, self.model.legal_anywhere
+        split = policy.split
+        anywhere = self.model.legal_anywhere
         doubted = policy.doubted(waiting, anywhere) if policy.screen else set[int]()
         waiting.reverse()
-        price, known = self.price, self._prices
+        price = self.price
+        known = self._prices
         guided = at_random = 0
         while waiting:
             group = waiting.pop()
@@ -315,7 +315,8 @@ class Partitions:
                 if home < 0:
                     if indirect >> other & 1:  # a producer of v waits for that group
                         continue
-                    home, bit = other, 1 << other
+                    home = other
+                    bit = 1 << other
                     owner[v] = home
                     members[home] |= 1 << v
                     more = (direct | indirect) & ~bit & ~above[home]
@@ -323,7 +324,8 @@ class Partitions:
                         above[home] |= more
                         above = [a | more if a & bit else a for a in above]
                 elif not _between(above, home, other):
-                    old, bit = 1 << other, 1 << home
+                    old = 1 << other
+                    bit = 1 << home
                     for i in bits(members[other]):
                         owner[i] = home
                     members[home] |= members[other]

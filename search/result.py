@@ -62,13 +62,11 @@ class Result:
         optimal: no scheme of this space moves less; bound: none moves less than the lower bound; none: there
         is no bound.
         """
-        return (
-            "optimal"
-            if self.dram_bytes <= self.lower_bound_bytes
-            else "bound"
-            if self.lower_bound_bytes
-            else "none"
-        )
+        if self.dram_bytes <= self.lower_bound_bytes:
+            return "optimal"
+        if self.lower_bound_bytes:
+            return "bound"
+        return "none"
 
     @cached_property
     def gap(self) -> float:

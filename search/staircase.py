@@ -56,7 +56,8 @@ def staircase(
     largest = model_at(high)
     order, steps = _enumerate(largest, buffer_need, deadline)
     done = largest.dataflow.everything
-    buffer, pending = high, None
+    buffer = high
+    pending = None
     while buffer >= low:
         model = model_at(buffer)
         dram, groups = _shortest(model, order, steps, buffer, done)

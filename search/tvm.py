@@ -50,7 +50,8 @@ class _Node:
 
 class _Fuser:
     def __init__(self, partitions: Partitions) -> None:
-        self.partitions, self.flow = partitions, partitions.flow
+        self.partitions = partitions
+        self.flow = partitions.flow
         self.kinds = [pattern_of(call) for call in self.flow.calls]
         self.tree: list[_Node] = []
         self.group = [1 << i for i in range(len(self.flow))]
@@ -66,7 +67,8 @@ class _Fuser:
         for op in reversed(range(len(flow))):
             readers = list(bits(flow.succs[op]))
             if readers and not any(flow.is_output[m] for m in flow.results[op]):
-                parent, pattern = readers[0], self.kinds[readers[0]]
+                parent = readers[0]
+                pattern = self.kinds[readers[0]]
                 for other in readers[1:]:
                     parent, between = self._meet(parent, other)
                     pattern = max(pattern, between, self.kinds[other])
@@ -78,11 +80,14 @@ class _Fuser:
         while a != b:
             if a < 0 or b < 0:
                 return -1, OPAQUE
-            left, right = self.tree[a], self.tree[b]
+            left = self.tree[a]
+            right = self.tree[b]
             if left.depth >= right.depth:
-                a, pattern = left.parent, max(pattern, left.pattern)
+                a = left.parent
+                pattern = max(pattern, left.pattern)
             if right.depth >= left.depth:
-                b, pattern = right.parent, max(pattern, right.pattern)
+                b = right.parent
+                pattern = max(pattern, right.pattern)
         return a, pattern
 
     # -- fusing ----------------------------------------------------------------------------------------------

@@ -50,7 +50,9 @@ class WeightedModel(Adapted[Floor]):
         """
         assert weights.dram_bytes > 0, weights
         super().__init__(model)
-        self.evaluator, self.least, self.weights = evaluator, least, weights
+        self.evaluator = evaluator
+        self.least = least
+        self.weights = weights
         self._least = [weights.of(figures) for figures in least]
         # per set of executed operators: bytes that the others move at the least
         self._rest: dict[int, int] = {0: model.least_bytes}
@@ -78,7 +80,9 @@ class WeightedModel(Adapted[Floor]):
         The value of the fewest bytes that the group can move, and of what its operators take in any group.
         """
         cost = self.model.price(group)
-        return 0 if cost is None else self.weights.dram_bytes * cost.dram_bytes + self._own(group)
+        if cost is None:
+            return 0
+        return self.weights.dram_bytes * cost.dram_bytes + self._own(group)
 
     def grow(self, group: int, floor: Floor | None, dram: int, op: int, /) -> tuple[Floor, int]:
         """See `CostModel`."""
@@ -91,7 +95,8 @@ class WeightedModel(Adapted[Floor]):
 
     def rest_bytes(self, executed: int, before: int, group: int, /) -> int:
         """See `CostModel`."""
-        after, others = executed | group, self.dataflow.everything & ~(executed | group)
+        after = executed | group
+        others = self.dataflow.everything & ~(executed | group)
         if after not in self._rest:
             self._rest[after] = self.model.rest_bytes(executed, self._rest[executed], group)
         return self.weights.dram_bytes * self._rest[after] + self._own(others)

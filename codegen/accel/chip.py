@@ -38,7 +38,8 @@ class ChipContents(BufferContents[Ring, Block]):
     def __init__(self, places: Sequence[Place], hardware: Hardware, tensors: Mapping[str, Tensor]) -> None:
         """`tensors`: maps and views by name. Raises Unsupported for places that do not begin with a word."""
         super().__init__(places, hardware, Ring)
-        self.tensors, self.lanes = tensors, hardware.mac_columns
+        self.tensors = tensors
+        self.lanes = hardware.mac_columns
         for place in places:
             if place.address % self.lanes or (place.slot_bytes % self.lanes and place.slots > 1):
                 raise Unsupported(
@@ -91,7 +92,8 @@ class ChipContents(BufferContents[Ring, Block]):
 
     def _in_words(self, ring: Ring, part: Extent, *, sums: bool) -> RowRing:
         """A ring from where some channels and columns begin in its slots."""
-        table, size = ring.table, WINDOW if sums else 1
+        table = ring.table
+        size = WINDOW if sums else 1
         columns = ring.frame[3] if len(ring.frame) == 4 else (0, 1)
         width = columns[1] - columns[0]
         return RowRing(
@@ -116,4 +118,6 @@ class ChipContents(BufferContents[Ring, Block]):
 
 def _held(name: str, *, sums: bool) -> str:
     """Name on chip of a map, or of its partial sums."""
-    return f"sums of {name}" if sums else name
+    if sums:
+        return f"sums of {name}"
+    return name

@@ -63,7 +63,8 @@ def _made_by(site: Site, call: Call, step: Compute, result: Tensor) -> list[Issu
     box = extent(result, step.boxes[0])
     if not (box.depth and box.height and box.width):
         return []
-    site.written, site.lying = result.name, ""
+    site.written = result.name
+    site.lying = ""
     commands: list[IssuedCommand] = []
     passes = stages(call)
     for stage, one in zip(passes, stage_steps(step, passes), strict=False):
@@ -144,7 +145,8 @@ def _behind(site: Site, values: dict[str, int], stage: TableStage) -> list[Words
 def _sums(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
     """Conv, and Gemm or MatMul by a constant matrix."""
     call = stage.call
-    lanes, depthwise = site.lanes, is_depthwise(call)
+    lanes = site.lanes
+    depthwise = is_depthwise(call)
     if box.channels[0] % lanes:
         raise refused(
             call, f"its steps make channels from {box.channels[0]} on; accepted: multiples of {lanes}"
@@ -158,7 +160,8 @@ def _sums(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator
     if not alone and not (step.first and step.last):
         raise refused(call, "its steps fold parts of the channels of a group; accepted: all of them")
     for output, read in [(box.channels, needed[1])] if alone else _grouped(call, box.channels, lanes):
-        a_lane, o_lane = read[0] % lanes if not alone else 0, output[0] % lanes
+        a_lane = read[0] % lanes if not alone else 0
+        o_lane = output[0] % lanes
         a, part, seen = site.operand(call, 0, (needed[0], (read[0] - a_lane, read[1]), *needed[2:]))
         values = _summed(site, call, seen)
         if not depthwise:
@@ -194,7 +197,8 @@ def _factor_rows(site: Site, values: dict[str, int], box: Extent) -> Words:
 
 def _scattered(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
     """ConvTranspose: a convolution for each of its phases, whose results lie its strides apart."""
-    call, lanes = stage.call, site.lanes
+    call = stage.call
+    lanes = site.lanes
     if not (step.first and step.last):
         raise refused(call, "its steps fold parts of its input channels; accepted: all of them")
     needed = footprints(call, 0, step.boxes)
@@ -202,7 +206,8 @@ def _scattered(site: Site, stage: TableStage, step: Compute, box: Extent) -> Ite
         a, part, seen = site.operand(call, 0, needed)
     else:  # rows between those of the operand: windows that lie in the padding
         seen = site.tensors[call.operator.inputs[0]]
-        a, part = RowRing(0, 1, 1, 1, 0, 0, 0, 1), Extent((0, dimensions(seen)[0]), (0, 0), (0, 0))
+        a = RowRing(0, 1, 1, 1, 0, 0, 0, 1)
+        part = Extent((0, dimensions(seen)[0]), (0, 0), (0, 0))
     for number, phase in enumerate(phases(call)):
         rows, columns = phase.inside(box.rows, box.columns)
         here = Extent(box.channels, rows, columns)
@@ -215,10 +220,8 @@ def _scattered(site: Site, stage: TableStage, step: Compute, box: Extent) -> Ite
         values["in_blocks"], values["in_tail"] = blocks(part.depth, lanes)
         values["narrow"] = int(window.columns > 1 and part.depth * WINDOW <= lanes)
         reads = [_factor_rows(site, values, here), *_behind(site, values, stage)]
-        spread, weights = (
-            Spread(phase.down, phase.right, phase.row, phase.column),
-            site.weights(call, step, box.channels, number),
-        )
+        spread = Spread(phase.down, phase.right, phase.row, phase.column)
+        weights = site.weights(call, step, box.channels, number)
         yield BoxOperation(
             site, call, step, here, values, a, part, seen, window, weights=weights, reads=reads, spread=spread
         )
@@ -230,7 +233,8 @@ def _grouped(call: Call, channels: Span, lanes: int) -> list[tuple[Span, Span]]:
     Whole blocks of lanes of a group are one command, others are commands of their own.
     """
     group = call.attribute("group", 1)
-    outputs, read = call.result[1] // group, call.shape(0)[1] // group
+    outputs = call.result[1] // group
+    read = call.shape(0)[1] // group
     pairs: list[tuple[Span, Span]] = []
     for start, stop in pieces_of_groups(call, channels, lanes):
         inputs = (start // outputs * read, (start // outputs + 1) * read)
@@ -413,7 +417,8 @@ def _move(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator
         return
     a, part, seen = site.operand(call, 0, footprints(call, 0, step.boxes))
     (_, height, width), (_, rows, columns) = dimensions(seen), dimensions(call.result_tensors[0])
-    down, right = rows // height, columns // width
+    down = rows // height
+    right = columns // width
     if box.columns != (0, columns):
         raise refused(call, "its steps make parts of rows")
     for y in range(*box.rows):
@@ -438,14 +443,14 @@ def _move(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator
 
 def _recoded(site: Site, values: dict[str, int], call: Call) -> list[Words]:
     """Send one of several results through its table, if it has one; what that reads."""
-    first, tables = (
-        tensor_of(call, 0),
-        iter(site.parameters.get(call.operator.name, RequantParameters()).tables),
-    )
+    first = tensor_of(call, 0)
+    tables = iter(site.parameters.get(call.operator.name, RequantParameters()).tables)
     numbers = {
         result.name: next(tables) for result in call.result_tensors if recoding(first, result) is not None
     }
-    return _through(site, values, numbers[site.written]) if site.written in numbers else []
+    if site.written in numbers:
+        return _through(site, values, numbers[site.written])
+    return []
 
 
 def _copied(
@@ -455,13 +460,11 @@ def _copied(
 
     `through`: sends them through the table of that operand; what that reads.
     """
-    lanes, result = (
-        site.lanes,
-        next(
-            k
-            for k, tensor in enumerate(call.result_tensors)
-            if tensor.name == site.written or len(call.results) == 1
-        ),
+    lanes = site.lanes
+    result = next(
+        k
+        for k, tensor in enumerate(call.result_tensors)
+        if tensor.name == site.written or len(call.results) == 1
     )
     depth = call.results[result][1]
     if box.channels[0] % lanes or (box.channels[1] % lanes and box.channels[1] != depth):
@@ -482,10 +485,8 @@ def _copied(
                 "a_lane_step": copy.a_step,
             }
         reads = through(values, copy.operand)
-        first, stop = (
-            copy.to_block * lanes,
-            (copy.to_block + copy.blocks) * lanes - (lanes - copy.tail if copy.tail else 0),
-        )
+        first = copy.to_block * lanes
+        stop = (copy.to_block + copy.blocks) * lanes - (lanes - copy.tail if copy.tail else 0)
         here = Extent((first, min(stop, depth)), box.rows, box.columns)
         yield BoxOperation(site, call, step, here, values, a, part, seen, SpatialWindow(), reads=reads)
 

@@ -82,11 +82,10 @@ def arranged(call: Call, box: Box, spans: Collection[Span], lanes: int) -> tuple
             f"that overlap: {inside}"
         )
     offset = 0
-    kernels = (
-        [phase.kernel for phase in phases(call)]
-        if call.operator.kind == "ConvTranspose"
-        else [(range(weights.shape[2]), range(weights.shape[3]))]
-    )
+    if call.operator.kind == "ConvTranspose":
+        kernels = [phase.kernel for phase in phases(call)]
+    else:
+        kernels = [(range(weights.shape[2]), range(weights.shape[3]))]
     for (a, b), (number, (rows, columns)) in product(inside, enumerate(kernels)):
         # [o, i, ky, kx] of the whole input axis
         part = weights[:, a:b][:, :, list(rows)][:, :, :, list(columns)]

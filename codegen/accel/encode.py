@@ -87,7 +87,8 @@ def check(plan: Plan, graph: Graph) -> None:
     }  # fmt: skip
     given = {name: getattr(hardware, name) for name in wanted}
     given |= {name: hardware.element_bytes for name, value in given.items() if value is None}
-    bits, most = hardware.constant_bits(bias=False), lanes * BUFFER_WORDS
+    bits = hardware.constant_bits(bias=False)
+    most = lanes * BUFFER_WORDS
     size = "unlimited" if hardware.buffer_bytes == UNLIMITED else f"{hardware.buffer_bytes}"
     demands = (  # (field, what it is, whether that will do, what the accelerator does)
         (
@@ -167,7 +168,8 @@ class _Encoder:
     """One plan, group by group."""
 
     def __init__(self, plan: Plan, graph: Graph) -> None:
-        self.plan, self.graph = plan, graph
+        self.plan = plan
+        self.graph = graph
         self.flow = Dataflow.of(graph)
         self.calls = {call.operator.name: call for call in self.flow.calls}
         self.lanes = plan.hardware.mac_columns
@@ -262,11 +264,9 @@ class _Encoder:
             raise refused(self.calls[step.gather], "the accelerator does not gather")
         if step.kind == "parameter":
             return [self._load_parameters(step)]
-        return (
-            [self._load_constant(group, step)]
-            if step.tensor in self.graph.constants
-            else self._move_rows(step)
-        )
+        if step.tensor in self.graph.constants:
+            return [self._load_constant(group, step)]
+        return self._move_rows(step)
 
     def _make_room(self, group: PlannedGroup, operators: Sequence[str]) -> None:
         """See to it that parameters that are needed together find room one after the other."""
@@ -284,7 +284,8 @@ class _Encoder:
 
     def _load_parameters(self, step: Transfer) -> IssuedCommand:
         """Factors, or tables, of an operator; they go behind those of the operator before."""
-        space, arrays = parameter_space(self.calls[step.tensor]), self.blocks.get(step.tensor, ())
+        space = parameter_space(self.calls[step.tensor])
+        arrays = self.blocks.get(step.tensor, ())
         first, stop = self.stores[space].put(len(arrays))
         self.parameters[step.tensor] = (
             RequantParameters(first)
@@ -351,7 +352,8 @@ class _Encoder:
             if call.operator.inputs.index(step.tensor) == 1:
                 data, chunks = arranged(call, step.box, spans, self.lanes)
             else:
-                data, chunks = bias_bytes(call, step.box[-1] if step.box else (0, 1)), []
+                data = bias_bytes(call, step.box[-1] if step.box else (0, 1))
+                chunks = []
             arrangements[data] = chunks
         if len(arrangements) > 1:
             others = (
@@ -366,7 +368,8 @@ class _Encoder:
         Of part of a row, a last block of fewer channels is moved apart: its columns begin elsewhere in DRAM.
         """
         root = self.flow.behind.get(step.tensor, step.tensor)
-        stored, tensor = self.maps[root], self.graph.tensors[step.tensor]
+        stored = self.maps[root]
+        tensor = self.graph.tensors[step.tensor]
         if dimensions(tensor) != dimensions(self.graph.tensors[root]):
             raise Unsupported(
                 f"map {step.tensor!r}: it is a view of {root!r} in another shape; the accelerator moves maps "
@@ -389,11 +392,10 @@ class _Encoder:
                 f"moved in beats of {BEAT_BYTES} bytes"
             )
             raise Unsupported(f"map {root!r}: found columns {part.columns} of {width}; accepted: {accepted}")
-        ring = (
-            self.chip.read(step.tensor if self.chip.knows(step.tensor) else root, part)
-            if step.store
-            else self.chip.write(step.tensor, step.box, step.place, step.slot)
-        )
+        if step.store:
+            ring = self.chip.read(step.tensor if self.chip.knows(step.tensor) else root, part)
+        else:
+            ring = self.chip.write(step.tensor, step.box, step.place, step.slot)
         touched = [ring.words(row, count) for row in range(*part.rows)]
         in_dram = part.channels[0] // self.lanes
         runs: list[IssuedCommand] = []
@@ -428,7 +430,9 @@ class _Encoder:
 
     def _weights(self, call: Call, step: Compute, span: Span, phase: int) -> WeightLocation:
         """Where weights and bias of output channels of a computation, or of one of its phases, lie."""
-        chip, lanes, name = self.chip, self.lanes, call.operator.inputs[1]
+        chip = self.chip
+        lanes = self.lanes
+        name = call.operator.inputs[1]
         box = footprints(call, 1, step.boxes, inputs=None if is_depthwise(call) else step.inputs)
         block = chip.constant(name, box)
         (start, stop), _ = spans_of(call, block.box)
@@ -462,7 +466,8 @@ class _Encoder:
         return WeightLocation(values, block.number, reads)
 
     def _bias(self, call: Call, span: Span, weights: Block, reads: list[tuple[int, int]]) -> dict[str, int]:
-        chip, lanes = self.chip, self.lanes
+        chip = self.chip
+        lanes = self.lanes
         block = chip.constant(call.operator.inputs[2], (span,))
         place, (start, _) = chip.places[block.place], block.box[-1]
         words = place.slot_bytes // lanes

@@ -117,7 +117,8 @@ def _best(
         ):
             count += 1
         if period * (count - 1) > saved:
-            saved, best = period * (count - 1), (period, count, shift)
+            saved = period * (count - 1)
+            best = (period, count, shift)
     return best
 
 
@@ -128,7 +129,8 @@ def _shift(items: Sequence[Item], a: int, b: int, period: int) -> list[tuple[int
     """
     moves: list[tuple[int, ...]] = []
     for k in range(period):
-        before, after = items[a + k], items[b + k]
+        before = items[a + k]
+        after = items[b + k]
         if before.steps != after.steps:
             return None
         moved = tuple(y - x for x, y in zip(before.numbers, after.numbers, strict=True))

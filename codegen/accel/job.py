@@ -114,7 +114,9 @@ class BoxOperation:
 
     def runs(self) -> Iterator[IssuedCommand]:
         """The commands: as many rows at a time as the accumulators hold columns."""
-        site, box, step = self.site, self.box, self.step
+        site = self.site
+        box = self.box
+        step = self.step
         name = site.written
         where = box if self.spread is None else self.spread.where(box)
         output = site.chip.read(name, where) if step.last else None
@@ -159,11 +161,10 @@ class BoxOperation:
             moving = numbers(
                 row=top + self.from_row, slot=slot, from_block=from_block, to_block=to_block, factor=factor
             )
-            rows = (
-                range(top, bottom)
-                if self.spread is None
-                else range(top * self.spread.down + self.spread.row, where.rows[1], self.spread.down)
-            )
+            if self.spread is None:
+                rows = range(top, bottom)
+            else:
+                rows = range(top * self.spread.down + self.spread.row, where.rows[1], self.spread.down)
             written = [into.words(row, count) for row in rows[: bottom - top]]
             yield IssuedCommand(
                 Opcode.EXEC,
@@ -176,9 +177,12 @@ class BoxOperation:
 
     def _placed(self, values: Mapping[str, int], second: RowRing | None, columns: Span) -> dict[str, int]:
         """The descriptor for some columns of the box."""
-        window, fields, x = self.window, dict(values), columns[0] - self.box.columns[0]
+        window = self.window
+        fields = dict(values)
+        x = columns[0] - self.box.columns[0]
         shift = self.a.shift % self.a.slots
-        pad_rows, height = window.pad_rows, dimensions(self.a_tensor)[1]
+        pad_rows = window.pad_rows
+        height = dimensions(self.a_tensor)[1]
         if height == 1 and window.rows == 1:
             fields |= {"a_slots": 1}
             fields["a_base"] += shift * self.a.slot_words
@@ -190,7 +194,8 @@ class BoxOperation:
                     "its operand's rows are numbered from the middle of a ring, and it reads padding above "
                     "them",
                 )
-            pad_rows, height = pad_rows - shift, height + shift
+            pad_rows = pad_rows - shift
+            height = height + shift
         # column of the operand that the window begins at
         first = columns[0] * window.stride_columns - window.pad_columns
         fields |= {
@@ -212,7 +217,8 @@ class BoxOperation:
         return fields
 
     def _reads(self, y: int, rows: int, count: int, held: RowRing | None) -> list[Words]:
-        window, part = self.window, self.a_part
+        window = self.window
+        part = self.a_part
         at = y + self.from_row
         first = max(at * window.stride_rows - window.pad_rows, part.rows[0])
         stop = min(

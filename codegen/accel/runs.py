@@ -28,7 +28,9 @@ class IssuedCommand:
     @property
     def kind(self) -> Kind:
         """Kind of its descriptor."""
-        return Kind.COMPUTATION if self.opcode is Opcode.EXEC else Kind.TRANSFER
+        if self.opcode is Opcode.EXEC:
+            return Kind.COMPUTATION
+        return Kind.TRANSFER
 
 
 def payload(values: Mapping[str, int]) -> Payload:

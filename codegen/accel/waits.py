@@ -9,7 +9,9 @@ import numpy as np
 from codegen.accel.runs import IssuedCommand, Words
 from lfopt.isa.tables import NO_WAIT, Opcode
 
-LOAD, STORE, EXEC = Opcode.LOAD, Opcode.STORE, Opcode.EXEC
+LOAD = Opcode.LOAD
+STORE = Opcode.STORE
+EXEC = Opcode.EXEC
 QUEUES: tuple[Opcode, ...] = (LOAD, STORE, EXEC)
 
 

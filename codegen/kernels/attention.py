@@ -69,11 +69,9 @@ def unfused(form: Attention, target: Target) -> str:
             f"found {', '.join(call.operator.kind for call in form.before)} on scores; accepted: "
             "operators that kernels take as they are made"
         )
-    return (
-        ""
-        if 2 * queries >= target.lanes[0]
-        else f"found {queries} queries; accepted: half a vector at least, {target.lanes[0] // 2}"
-    )
+    if 2 * queries >= target.lanes[0]:
+        return ""
+    return f"found {queries} queries; accepted: half a vector at least, {target.lanes[0] // 2}"
 
 
 class AttentionKernel:
@@ -84,9 +82,11 @@ class AttentionKernel:
 
         Raises Unsupported for operands that are there in no order of axes.
         """
-        self.fused, self.form = fused, form
+        self.fused = fused
+        self.form = form
         self.operands = operands = AttentionOperands(fused, form, layouts)
-        self.heads, self.queries = operands.heads, operands.queries
+        self.heads = operands.heads
+        self.queries = operands.queries
         apart = operands.b.across != operands.depth or operands.v.down != operands.width
         self.copied = apart and operands.queries >= COPIED
         self.k, self.v = operands.b, operands.v  # as tiles read them
@@ -124,15 +124,14 @@ class AttentionKernel:
         if self.form.window is None:
             return None
         first, stop = self.form.window
-        step, spans = max(run.tile.keys for run in self.runs), list[tuple[int, ...]]()
+        step = max(run.tile.keys for run in self.runs)
+        spans = list[tuple[int, ...]]()
         for run in self.runs:
             for k in range(run.count):
                 at = run.first + k * run.tile.queries
                 own = slice(at, at + run.tile.queries)
-                low, high = (
-                    int(first[own].min()) // step * step,
-                    min(-(-int(stop[own].max()) // step) * step, self.form.keys),
-                )
+                low = int(first[own].min()) // step * step
+                high = min(-(-int(stop[own].max()) // step) * step, self.form.keys)
                 spans.append((low, high, int(first[own].max()), int(stop[own].min())))
         return np.array(spans, np.int32)
 
@@ -164,13 +163,17 @@ class AttentionKernel:
 
     def write(self, out: CModule) -> None:
         """The kernel, after the functions that it calls."""
-        fused, operands, count = self.fused, self.operands, sum(run.count for run in self.runs)
+        fused = self.fused
+        operands = self.operands
+        count = sum(run.count for run in self.runs)
         functions = TileFunctions(out, fused, operands, self.block, self.k, self.v)
-        bands, kinds = -(-count // self.band), [run.tile for run in self.runs]
+        bands = -(-count // self.band)
+        kinds = [run.tile for run in self.runs]
         begins, steps, ends = (
             [make(tile) for tile in kinds] for make in (functions.begin, functions.step, functions.end)
         )
-        shared, state = max(map(functions.shared, kinds)), max(map(functions.state, kinds))
+        shared = max(map(functions.shared, kinds))
+        state = max(map(functions.state, kinds))
         copies = operands.keys * (operands.depth + operands.width) if self.copied else 0
         scratch = out.scratch(shared + self.band * state + copies)
         arrays = {
@@ -179,7 +182,8 @@ class AttentionKernel:
             "c": operands.v,
             **{operand.name: operand.matrix for operand in operands.scores.operands},
         }
-        a, y = operands.a, operands.y
+        a = operands.a
+        y = operands.y
         with out.kernel(fused.name):
             out.all(f"const {matrix.ctype} *{name} = {matrix.place(out)};" for name, matrix in arrays.items())
             out(
@@ -192,11 +196,9 @@ class AttentionKernel:
                     f"{operands.keys * operands.depth};",
                     "int head = -1;",
                 )
-            first, stop, keys = (
-                "0",
-                str(operands.keys),
-                f"const int from = j, keys = smaller({self.block}, {operands.keys} - j);",
-            )
+            first = "0"
+            stop = str(operands.keys)
+            keys = f"const int from = j, keys = smaller({self.block}, {operands.keys} - j);"
             if self.form.window is not None and self._seen is not None:
                 hidden = out.constant(self._hidden(self.form.window), "int32")
                 out(
@@ -204,7 +206,8 @@ class AttentionKernel:
                     f"*){out.constant(self._seen, 'int32')};"
                 )
                 out(f"const int32_t *hidden = (const int32_t *)(const void *){hidden};")
-                first, stop = "low", "high"
+                first = "low"
+                stop = "high"
                 keys = (
                     f"const int from = larger(j, ends[4 * t]), keys = smaller(j + {self.block}, ends[4 * "
                     "t + 1]) - from;"
@@ -325,7 +328,8 @@ class AttentionKernel:
 
     def _each_band(self, out: Writer, bands: int) -> str:
         """The loop over the bands of all heads, of which threads take equal parts, in keys that are seen."""
-        threads, total = self.fused.target.threads, self.heads * bands
+        threads = self.fused.target.threads
+        total = self.heads * bands
         if threads == 1:
             return f"for (int n = 0; n < {total}; n++)"
         widths = np.array([len(run.tile.lanes) for run in self.runs for _ in range(run.count)])

@@ -33,7 +33,9 @@ class HeadMatrix:
 
     def place(self, out: CModule) -> str:
         """C expression for the first element."""
-        return self.pointer if self.values is None else out.constant(self.values)
+        if self.values is None:
+            return self.pointer
+        return out.constant(self.values)
 
     @property
     def first(self) -> str:
@@ -41,7 +43,8 @@ class HeadMatrix:
         terms: list[str] = []
         inside = prod(extent for extent, _ in self.heads)
         for extent, step in self.heads:
-            outermost, inside = inside == prod(e for e, _ in self.heads), inside // extent
+            outermost = inside == prod(e for e, _ in self.heads)
+            inside = inside // extent
             if step:
                 terms.append(
                     f"{'s' if inside == 1 else f's / {inside}'}{'' if outermost else f' % {extent}'} * {step}"
@@ -76,16 +79,16 @@ class ScoreOperand:
 
     def step(self, pitch: int) -> int:
         """Elements from one key to the next, as such a function finds them."""
-        return (pitch if self.matrix.across else 0) if self.turned else self.matrix.across
+        if self.turned:
+            return pitch if self.matrix.across else 0
+        return self.matrix.across
 
     def vector(self, pitch: int, offset: int, key: str) -> str:
         """C expression for a vector of queries at a key."""
         at = f"{key} * {self.step(pitch)}"
-        return (
-            f"SPLAT_@((float){self.name}[{at}])"
-            if self.matrix.down == 0
-            else f"*(const u@ *)({self.name} + {at} + {offset})"
-        )
+        if self.matrix.down == 0:
+            return f"SPLAT_@((float){self.name}[{at}])"
+        return f"*(const u@ *)({self.name} + {at} + {offset})"
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,9 @@ class Scores:
     @property
     def result(self) -> str:
         """The C variable that holds a score in the end."""
-        return self.lines[-1][0] if self.lines else "x"
+        if self.lines:
+            return self.lines[-1][0]
+        return "x"
 
     def statements(self, pitch: int, offset: int, key: str) -> list[str]:
         """C statements that make a score, at a key, of the product `x`; @: lanes of a vector."""
@@ -129,9 +134,14 @@ class AttentionOperands:
 
         Raises Unsupported for operands that are there in no order of axes.
         """
-        self.fused, self.form, self.layouts = fused, form, layouts
-        self.heads, self.queries, self.keys = prod(form.mixing.result[:-2]), form.mixing.result[-2], form.keys
-        self.depth, self.width = form.product.shape(0)[-1], form.mixing.result[-1]
+        self.fused = fused
+        self.form = form
+        self.layouts = layouts
+        self.heads = prod(form.mixing.result[:-2])
+        self.queries = form.mixing.result[-2]
+        self.keys = form.keys
+        self.depth = form.product.shape(0)[-1]
+        self.width = form.mixing.result[-1]
         self.a, self.b = self._operand(form.product, 0), self._operand(form.product, 1)
         self.v = self._operand(form.mixing, 1)
         written = fused.layouts(fused.result)
@@ -153,7 +163,8 @@ class AttentionOperands:
 
     def _operand(self, call: Call, index: int) -> HeadMatrix:
         """An operand of a product, or of an operator on scores, that is a map or a constant as it is."""
-        tensor, value = tensor_of(call, index), call.values[index]
+        tensor = tensor_of(call, index)
+        value = call.values[index]
         if value is not None:
             seen = MapLayout(tensor, tuple(range(len(tensor.shape))))
             return replace(_matrix(call, seen, "", "float"), values=value.astype(np.float32))
@@ -169,8 +180,10 @@ class AttentionOperands:
 
     def _before(self) -> Scores:
         """The operators on scores; what a mask does that hides runs of keys is left to the window."""
-        form, scale = self.form, 1.0
-        lines, operands = list[tuple[str, str]](), list[ScoreOperand]()
+        form = self.form
+        scale = 1.0
+        lines = list[tuple[str, str]]()
+        operands = list[ScoreOperand]()
         last = form.product
         value = "x"
         for call in form.before:
@@ -244,7 +257,8 @@ def _stack(seen: MapLayout, result: Sequence[int]) -> tuple[tuple[int, int], ...
 
     0 elements where an operand is broadcast.
     """
-    rank, axes = len(result), list[tuple[int, int]]()
+    rank = len(result)
+    axes = list[tuple[int, int]]()
     for axis, extent in enumerate(result[:-2]):
         at = axis - rank + len(seen.shape)
         axes.append((extent, seen.strides[at] if at >= 0 and seen.shape[at] > 1 else 0))

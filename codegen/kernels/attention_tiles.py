@@ -93,8 +93,14 @@ class TileFunctions:
 
         `k`: (elements, keys), `v`: (keys, elements).
         """
-        self.out, self.fused, self.operands, self.block, self.k, self.v = out, fused, operands, block, k, v
-        self.scores, self.windows = operands.scores, operands.form.window is not None
+        self.out = out
+        self.fused = fused
+        self.operands = operands
+        self.block = block
+        self.k = k
+        self.v = v
+        self.scores = operands.scores
+        self.windows = operands.form.window is not None
         self.functions = 0  # that were asked for
 
     def state(self, tile: QueryTile) -> int:
@@ -115,7 +121,10 @@ class TileFunctions:
 
     def begin(self, tile: QueryTile) -> str:
         """The function that begins a tile: it transposes the queries."""
-        body, pitch, a, depth = Writer(1), tile.pitch, self.operands.a, self.operands.depth
+        body = Writer(1)
+        pitch = tile.pitch
+        a = self.operands.a
+        depth = self.operands.depth
         factor = self.scores.scale * log2(exp(1)) if self.scores.binary else self.scores.scale
         body(self._places(tile), f"static const float factor = {number(factor)};")
         body(f"if (queries < {tile.queries}) memset(w, 0, {depth * pitch} * sizeof *w);")
@@ -126,7 +135,9 @@ class TileFunctions:
 
     def step(self, tile: QueryTile) -> str:
         """The function that takes a tile through a block of keys."""
-        width, pitch, operands = self.operands.width, tile.pitch, self.scores.operands
+        width = self.operands.width
+        pitch = tile.pitch
+        operands = self.scores.operands
         given = [f"{x.name}t" if x.turned else x.name for x in operands]
         across = -(-width // tile.most)
         cuts = [width * k // across for k in range(across + 1)]
@@ -161,12 +172,10 @@ class TileFunctions:
 
         What lay at `s` is lost.
         """
-        body, guard, y, width = (
-            Writer(1),
-            f"{self.scores.guard} ? 0.0f : " if self.scores.guard else "",
-            self.operands.y,
-            self.operands.width,
-        )
+        body = Writer(1)
+        guard = f"{self.scores.guard} ? 0.0f : " if self.scores.guard else ""
+        y = self.operands.y
+        width = self.operands.width
         body(self._places(tile), "(void)most, (void)scale;")
         with body.block("for (int i = 0; i < queries; i++)"):
             body("const float l = total[i];", f"total[i] = {guard}1.0f / l;")
@@ -178,11 +187,10 @@ class TileFunctions:
         else:
             body(f"turn(o, {tile.pitch}, 1, {width}, queries, s, {width}, 1, total, 1);")
             element = stored.write(f"y[i * {y.down} + e * {y.across}]", f"s[i * {width} + e]")
-            row = (
-                f"narrow(y + i * {y.down}, s + i * {width}, {width});"
-                if y.across == 1
-                else f"for (int e = 0; e < {width}; e++) {element}"
-            )
+            if y.across == 1:
+                row = f"narrow(y + i * {y.down}, s + i * {width}, {width});"
+            else:
+                row = f"for (int e = 0; e < {width}; e++) {element}"
             body(f"for (int i = 0; i < queries; i++) {row}")
         return self._function(
             f"static void NAME({y.ctype} *restrict y, float *restrict w, float *restrict s, int queries)",
@@ -197,7 +205,9 @@ class TileFunctions:
         What was added up before is scaled.
         """
         hiding = ["key", "hidden"] if self.windows else []
-        largest, weights, scaled = self._largest(tile), self._weights(tile), self._scaled(tile)
+        largest = self._largest(tile)
+        weights = self._weights(tile)
+        scaled = self._scaled(tile)
         return [
             *self._each_step(tile, {keys: self._products(tile, keys) for keys in self._steps(tile)}),
             f"{largest}({', '.join(('s', 'keys', 'most', 'scale', *given, *hiding))});",
@@ -249,7 +259,8 @@ class TileFunctions:
 
         With `weights`: their weights by the maximum that is known, added to `sums`.
         """
-        body, sums = Writer(1), [(k, w, lanes) for k in range(keys) for w, lanes in enumerate(tile.lanes)]
+        body = Writer(1)
+        sums = [(k, w, lanes) for k in range(keys) for w, lanes in enumerate(tile.lanes)]
         body.all(f"v{lanes} s{k}_{w} = SPLAT_{lanes}(0.0f);" for k, w, lanes in sums)
         with body.block(f"for (int e = 0; e < {self.operands.depth}; e++)"):
             body.all(
@@ -277,11 +288,10 @@ class TileFunctions:
             for k in range(keys):
                 with body.block(""):
                     lines = [f"v@ x = s{k}_{w};", *self.scores.statements(tile.pitch, at, str(k))]
-                    exponent = (
-                        f"x - m{w}"
-                        if self.scores.binary
-                        else f"{self.scores.result} * SPLAT_@(LOG2_E) - m{w}"
-                    )
+                    if self.scores.binary:
+                        exponent = f"x - m{w}"
+                    else:
+                        exponent = f"{self.scores.result} * SPLAT_@(LOG2_E) - m{w}"
                     lines += [
                         f"v@ p = power_of_2_@(bounded_@({exponent}));",
                         f"*(u@ *)(s + {k * tile.pitch + at}) = p;",
@@ -318,7 +328,8 @@ class TileFunctions:
 
         It leaves that, and e^(m - m').
         """
-        body, scores = Writer(1), self.scores
+        body = Writer(1)
+        scores = self.scores
         for w, (lanes, at) in enumerate(tile.vectors):
             body(f"v{lanes} m{w} = *(const u{lanes} *)(most + {at});")
 
@@ -390,11 +401,9 @@ class TileFunctions:
 
     def _power(self, difference: str, lanes: int) -> str:
         """C expression: what a difference of scores, of which the largest is 0, is the logarithm of."""
-        return (
-            f"power_of_2_{lanes}(within_{lanes}({difference}, 127.0f))"
-            if self.scores.binary
-            else f"exp_{lanes}({difference})"
-        )
+        if self.scores.binary:
+            return f"power_of_2_{lanes}(within_{lanes}({difference}, 127.0f))"
+        return f"exp_{lanes}({difference})"
 
     def _scaled(self, tile: QueryTile) -> str:
         """The function that scales what was added up of values."""
@@ -409,7 +418,8 @@ class TileFunctions:
 
     def _mix(self, tile: QueryTile, count: int) -> str:
         """The function that adds values times weights, `count` elements of each value."""
-        body, sums = Writer(1), [(e, w, lanes) for e in range(count) for w, lanes in enumerate(tile.lanes)]
+        body = Writer(1)
+        sums = [(e, w, lanes) for e in range(count) for w, lanes in enumerate(tile.lanes)]
         at = [first for _, first in tile.vectors]
         body.all(
             f"v{lanes} o{e}_{w} = *(const u{lanes} *)(o + {e * tile.pitch + at[w]});" for e, w, lanes in sums
@@ -433,13 +443,16 @@ class TileFunctions:
     def _function(self, head: str, body: Writer) -> str:
         """The name of the function with this head, whose name stands as NAME there."""
         self.functions += 1
-        name, text = f"{self.fused.name}_{self.functions}", Writer()
+        name = f"{self.fused.name}_{self.functions}"
+        text = Writer()
         text(f"{head.replace('NAME', name)} {{", *body.text().splitlines(), "}")
         return self.out.function(name, text)
 
     def _places(self, tile: QueryTile) -> str:
         """C statement: what is kept of a tile at `w`, behind its queries."""
-        pitch, depth, width = tile.pitch, self.operands.depth, self.operands.width
+        pitch = tile.pitch
+        depth = self.operands.depth
+        width = self.operands.width
         places = {
             "o": f"w + {depth * pitch}",
             "most": f"o + {width * pitch}",
@@ -450,7 +463,9 @@ class TileFunctions:
 
     def _turn(self, operand: ScoreOperand, keys: str, tile: QueryTile) -> list[str]:
         """C statements that turn what a tile reads beside a block of scores."""
-        matrix, name, to = operand.matrix, operand.name, f"{operand.name}t"
+        matrix = operand.matrix
+        name = operand.name
+        to = f"{operand.name}t"
         if matrix.ctype == "float":
             call = (
                 f"turn({name}, {matrix.down}, {matrix.across}, queries, {keys}, {to}, {tile.pitch}, 1, "

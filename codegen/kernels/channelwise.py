@@ -27,7 +27,8 @@ IN_LANES = np.arange(BLOCK).reshape(4, 4, 4).transpose(1, 0, 2).reshape(-1)
 
 def depthwise(out: CModule, fused: FusedKernel, window: KernelWindow, products: Products) -> None:
     """The kernel of a convolution of every channel on its own."""
-    source, output = extents(fused, window.map), extents(fused, fused.result)
+    source = extents(fused, window.map)
+    output = extents(fused, fused.result)
     full = output.channels // BLOCK
     products = _in_lanes(products, full)
     across = [Channels(0, (LANES,) * 4, full)] * (full > 0)
@@ -43,18 +44,17 @@ def depthwise(out: CModule, fused: FusedKernel, window: KernelWindow, products: 
             for size in (part.size for part in along)
         },
     )
-    taps, begin, ends = (
-        _taps(products.held[:, 0]),
-        products.constants(is_signed(fused, window.map)),
-        Bytes.of(fused),
-    )
+    taps = _taps(products.held[:, 0])
+    begin = products.constants(is_signed(fused, window.map))
+    ends = Bytes.of(fused)
     with out.kernel(fused.name):
         rows(out, fused, window, products.zero_in, LANES)
         out(f"uint8_t *y = (uint8_t *){fused.address(fused.result, 'r')};")
         out.all(ends.declaration(out))
         by_pixels = fused.partitions_better(tile_costs(along), tile_costs(across))
         for channels in fused.tiles(out, across, "t", split=not by_pixels):
-            first, wide = channels.first // LANES, len(channels.lanes)
+            first = channels.first // LANES
+            wide = len(channels.lanes)
             stop = first + wide * channels.tiles
             w = taps[first:stop].reshape(channels.tiles, wide, *taps.shape[1:]).transpose(0, 2, 3, 1, 4, 5)
             out(f"const int8_t *w = {constants(out, np.ascontiguousarray(w))} + t * {w[0].size};")
@@ -93,9 +93,13 @@ def _tile(
 
     Each is added to the pixels of the result that read it; those that are complete are stored.
     """
-    out, source, output = Writer(), extents(fused, window.map), extents(fused, fused.result)
+    out = Writer()
+    source = extents(fused, window.map)
+    output = extents(fused, fused.result)
     (height, width), flip, ends = window.kernel, is_signed(fused, window.map), Bytes.of(fused)
-    fours, beside, per = -(-height // 4), products.shifted is not None, products.rows * LANES
+    fours = -(-height // 4)
+    beside = products.shifted is not None
+    per = products.rows * LANES
     with tile_function(out, fused, name):
         out("(void)c;")
         ends.load(out)
@@ -188,6 +192,6 @@ def _one_vector(out: Writer, addresses: list[str], *, flip: bool) -> None:
 def _joined(terms: list[str]) -> str:
     """C expression: exclusive or of vectors."""
     half = len(terms) // 2
-    return (
-        terms[0] if len(terms) == 1 else f"_mm512_xor_si512({_joined(terms[:half])}, {_joined(terms[half:])})"
-    )
+    if len(terms) == 1:
+        return terms[0]
+    return f"_mm512_xor_si512({_joined(terms[:half])}, {_joined(terms[half:])})"

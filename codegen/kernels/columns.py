@@ -40,7 +40,9 @@ def ordered(bias: np.ndarray) -> np.ndarray:
 
 def tile(fused: FusedKernel, window: KernelWindow, part: Pixels, name: str) -> Writer:
     """The function of a tile of pixels and 32 channels."""
-    out, source, output = Writer(), fused.images(window.map), fused.images(fused.result)
+    out = Writer()
+    source = fused.images(window.map)
+    output = fused.images(fused.result)
     rows, columns = window.kernel
     taps: dict[int, list[tuple[int, int]]] = {}  # elements from the first -> (pixel, column) that read there
     for p in range(part.size):

@@ -74,9 +74,13 @@ class _Kernel:
         bias: np.ndarray,
         whole: bool,
     ) -> None:
-        self.out, self.fused, self.window = out, fused, window
-        self.weights, self.bias = weights, bias
-        self.source, self.output = window.read(fused), fused.images(fused.result)
+        self.out = out
+        self.fused = fused
+        self.window = window
+        self.weights = weights
+        self.bias = bias
+        self.source = window.read(fused)
+        self.output = fused.images(fused.result)
         self.in_pairs = not fused.stored(window.map).floats
         self.across, size = tile(
             self.output.channels // window.groups, self.output.width, fused.target, filled=True
@@ -100,7 +104,8 @@ class _Kernel:
     def _function(self, part: Pixels, channels: Channels) -> Callable[[str], Writer]:
         if self.in_pairs:
             return partial(pairs.tile, self.fused, self.window, part, channels)
-        fetches, block = self._fetches(channels) > 0, self._block(channels)
+        fetches = self._fetches(channels) > 0
+        block = self._block(channels)
         return _Tile(self.fused, self.window, part, channels, fetches, block).write
 
     def _block(self, channels: Channels) -> int:
@@ -112,11 +117,14 @@ class _Kernel:
 
     def _fetches(self, channels: Channels) -> int:
         """How many calls fetch the weights of the next tile, each a line for every input and tap."""
-        return channels.width // LINE if self.can_fetch else 0
+        if self.can_fetch:
+            return channels.width // LINE
+        return 0
 
     def make_row(self) -> None:
         """C statements: row r."""
-        out, fused = self.out, self.fused
+        out = self.out
+        fused = self.fused
         out.all(declare_rows(fused, self.window, self.weights.shape[2]))
         fused.begin(out)
         of_groups = [self._of_groups(channels) for channels in self.across]
@@ -129,7 +137,9 @@ class _Kernel:
 
     def make_map(self) -> None:
         """C statements: all rows from row r on, tile by tile."""
-        out, fused, rows = self.out, self.fused, self.output.rows
+        out = self.out
+        fused = self.fused
+        rows = self.output.rows
         of_rows = [self._of_groups(channels, rows) for channels in self.across]
         for _, channels in zip(fused.tiles(out, of_rows, "n", split=True), self.across, strict=True):
             out(f"const int t = n / {rows}, row = r + n % {rows};")
@@ -147,7 +157,8 @@ class _Kernel:
 
         And `next`, the weights of the next tile, if any.
         """
-        out, groups = self.out, self.window.groups
+        out = self.out
+        groups = self.window.groups
         shift = out.constant(by_tile(self.bias, channels, groups))
         weights = by_tile(self.weights, channels, groups)
         if self.in_pairs:
@@ -179,17 +190,24 @@ class _Kernel:
 
         `sums`: where those over the first input channels lie, `done` of them in C.
         """
-        out, fused, output, before = self.out, self.fused, self.output, 0
+        out = self.out
+        fused = self.fused
+        output = self.output
+        before = 0
         in_row = output.images * sum(part.tiles for part in self.along)
         for part, column, place in pixel_tiles(out, fused, self.window, self.along, split=split):
-            at, weights, more, there = place, "w", "", ""
+            at = place
+            weights = "w"
+            more = ""
+            there = ""
             if part.edge:
                 self._declare_columns(column)
                 there = ", low, high"
             if self.window.groups > 1:
                 at = f"{at} + first"
             if sums:
-                at, weights = f"{at} + done", f"w + done * {channels.width}"
+                at = f"{at} + done"
+                weights = f"w + done * {channels.width}"
                 more = f", {sums} + p * {channels.width}, done"
             if calls := self._fetches(channels):
                 call = f"smaller({row} * {in_row} + {before} + q, {calls - 1})"
@@ -207,7 +225,8 @@ class _Kernel:
     def _declare_columns(self, pixel: str) -> None:
         """C statements: the columns of the kernel, from `low` up to `high`, that meet a pixel's row."""
         (_, stride), (_, by), (_, pad) = self.window.strides, self.window.dilations, self.window.pads
-        columns, width = len(self.window.reach), self.source.width
+        columns = len(self.window.reach)
+        width = self.source.width
         self.out(f"const int start = {pixel} * {stride} - {pad};")
         self.out(f"const int low = start < 0 ? ({by - 1} - start) / {by} : 0;")
         high = f"smaller(({width + by - 1} - start) / {by}, {columns})"
@@ -266,7 +285,9 @@ class _Tile:
     @property
     def total(self) -> str:
         """C variables of the results."""
-        return "t" if self.split else "s"
+        if self.split:
+            return "t"
+        return "s"
 
     @property
     def vectors(self) -> list[tuple[int, int, int]]:
@@ -276,7 +297,10 @@ class _Tile:
 
     def write(self, name: str) -> Writer:
         """The function."""
-        out, fused, part, columns = Writer(), self.fused, self.part, len(self.window.reach)
+        out = Writer()
+        fused = self.fused
+        part = self.part
+        columns = len(self.window.reach)
         with out.block(self._head(name)):
             self._start(out)
             if part.size * columns == len(part.missing):  # nothing but padding
@@ -297,7 +321,8 @@ class _Tile:
 
     def _head(self, name: str) -> str:
         """The function's name and parameters."""
-        x, y = self.fused.pointer(self.window.map), self.fused.pointer(self.fused.result)
+        x = self.fused.pointer(self.window.map)
+        y = self.fused.pointer(self.fused.result)
         later = "const float *ahead, " if self.fetches else ""
         sums = ", float *restrict sums, int done" if self.block else ""
         there = ", int low, int high" if self.part.edge else ""
@@ -355,7 +380,8 @@ class _Tile:
 
     def _tap(self, out: Writer, column: str, there: Sequence[int]) -> None:
         """C statements: all input channels of a tap of row k of the kernel."""
-        inputs, window = self.source.channels, self.window
+        inputs = self.source.channels
+        window = self.window
         at = f"({window.reach[0]} + {column} * {window.dilations[1]}) * {self.source.pitch}"
         out(f"const float *a = x[k] + at + {at};")
         place = f"(k * {len(window.reach)} + {column}) * {inputs * self.channels.width}"

@@ -69,7 +69,8 @@ def average_pool(out: CModule, fused: FusedKernel, window: KernelWindow, divisor
 
 def _kernel(out: CModule, fused: FusedKernel, window: KernelWindow, fold: Fold) -> None:
     fused = fused.with_ends(out)
-    source, output = fused.images(window.map), fused.images(fused.result)
+    source = fused.images(window.map)
+    output = fused.images(fused.result)
     size = max(1, min(MOST, output.width, fused.target.accumulators * 2 // 3, UNROLLED // window.kernel[1]))
     along = pixels(output.width, size, window.strides[1], window.reach, source.width)
     across = _across(fused, window, fold, output.channels)
@@ -122,12 +123,12 @@ def _constants(out: CModule, window: KernelWindow, fold: Fold, channels: Channel
     """Weights and bias of vector t of some channels, as arguments."""
     if fold.weights is None or fold.bias is None:
         return ""
-    first, lanes, stop = channels.first, channels.width, channels.first + channels.width * channels.tiles
+    first = channels.first
+    lanes = channels.width
+    stop = channels.first + channels.width * channels.tiles
     if lanes == columns.WIDTH:
-        pairs, start = (
-            columns.packed(fold.weights[first:stop], window.kernel[1]),
-            columns.ordered(fold.bias[first:stop]),
-        )
+        pairs = columns.packed(fold.weights[first:stop], window.kernel[1])
+        start = columns.ordered(fold.bias[first:stop])
         w = f"(const pair *)(const void *){out.constant(pairs, 'uint32')}"
         return f", {w} + t * {pairs[0].size}, {out.constant(start)} + t * {lanes}"
     taps = fold.weights[first:stop].reshape(channels.tiles, lanes, -1).transpose(0, 2, 1)
@@ -138,12 +139,16 @@ def _constants(out: CModule, window: KernelWindow, fold: Fold, channels: Channel
 def _tile(
     fused: FusedKernel, window: KernelWindow, fold: Fold, part: Pixels, lanes: int, name: str
 ) -> Writer:
-    out, source, output = Writer(), fused.images(window.map), fused.images(fused.result)
+    out = Writer()
+    source = fused.images(window.map)
+    output = fused.images(fused.result)
     rows, width = window.kernel
-    weighted, divided = fold.weights is not None, fold.divisors is not None
+    weighted = fold.weights is not None
+    divided = fold.divisors is not None
     constants = ", const float *restrict w, const float *restrict b" if weighted else ""
     constants += ", const float *restrict d" if divided else ""
-    x, y = fused.pointer(window.map), fused.pointer(fused.result)
+    x = fused.pointer(window.map)
+    y = fused.pointer(fused.result)
     with out.block(
         f"static void {name}(const {x}const *x, int from, int to, int at{constants}, {y}restrict "
         f"y{fused.parameters})"

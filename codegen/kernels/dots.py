@@ -23,7 +23,8 @@ from codegen.writer import CModule, Writer
 from lfopt.ops.fixed_point import Multipliers
 
 # vectors of sums that are held, beside weights and temporaries; and beside sums of the map alone
-SUMS, SUMS_BESIDE = 24, 18
+SUMS = 24
+SUMS_BESIDE = 18
 LARGEST = (1 << 31) - (1 << 10)  # of twice a scaled sum, so that it fits with the zero point added
 
 
@@ -51,7 +52,9 @@ class Products:
         Sums of the map's bytes times that are added to those of products.
         """
         least, most = (fold(self.weights, axis=(1, 2, 3)).astype(np.int64) for fold in (np.min, np.max))
-        return None if least.min() >= -128 and most.max() <= 127 else least + 128
+        if least.min() >= -128 and most.max() <= 127:
+            return None
+        return least + 128
 
     @cached_property
     def held(self) -> np.ndarray:
@@ -82,7 +85,9 @@ class Products:
 def extents(fused: FusedKernel, m: int) -> Image:
     """Extents of a map of bytes. Raises Unsupported."""
     image = fused.layouts(m).extents
-    return image.flat if fused.flat else image
+    if fused.flat:
+        return image.flat
+    return image
 
 
 def is_signed(fused: FusedKernel, m: int) -> bool:
@@ -95,7 +100,8 @@ def full(channels: int, first: int, vectors: int) -> str:
     rest = channels % LANES
     if not rest:
         return ""
-    most, last = (1 << vectors * LANES) - 1, (1 << (vectors - 1) * LANES + rest) - 1
+    most = (1 << vectors * LANES) - 1
+    last = (1 << (vectors - 1) * LANES + rest) - 1
     return f"(c + {first + vectors * LANES} <= {channels} ? UINT64_C({most:#x}) : UINT64_C({last:#x}))"
 
 
@@ -108,8 +114,10 @@ def rows(out: CModule, fused: FusedKernel, window: KernelWindow, fill: int, bloc
     Pixel 0 of the result is at the beginning, with all padding. `fill`: byte of the padding, `block`: bytes
     that are read at once; so many lie behind the row.
     """
-    source, output = extents(fused, window.map), extents(fused, fused.result)
-    count, channels = window.kernel[0], source.channels
+    source = extents(fused, window.map)
+    output = extents(fused, fused.result)
+    count = window.kernel[0]
+    channels = source.channels
     out(f"const uint8_t *x[{count}];")
     if whole_rows(fused, window) and channels % block == 0:
         row = f"(r * {window.strides[0]} + k * {window.dilations[0]})" if not fused.flat else "r"
@@ -128,7 +136,8 @@ def rows(out: CModule, fused: FusedKernel, window: KernelWindow, fill: int, bloc
         )
         with out.block(f"if (row < 0 || row >= {source.rows})"):
             out(f"memset(copy, {fill}, {reach * channels});", "continue;")
-        before, after = left * channels, (reach - left - inside) * channels
+        before = left * channels
+        after = (reach - left - inside) * channels
         if before:
             out(f"memset(copy, {fill}, {before});")
         out(f"memcpy(copy + {before}, {fused.address(window.map, 'row')}, {inside * channels});")
@@ -138,7 +147,8 @@ def rows(out: CModule, fused: FusedKernel, window: KernelWindow, fill: int, bloc
 
 def whole_rows(fused: FusedKernel, window: KernelWindow) -> bool:
     """Whether the window never reaches beyond the map."""
-    source, output = extents(fused, window.map), extents(fused, fused.result)
+    source = extents(fused, window.map)
+    output = extents(fused, fused.result)
     ends = [
         (count - 1) * stride + (kernel - 1) * dilation - pad
         for count, stride, kernel, dilation, pad in zip(
@@ -158,7 +168,8 @@ def whole_rows(fused: FusedKernel, window: KernelWindow) -> bool:
 
 def convolution(out: CModule, fused: FusedKernel, window: KernelWindow, products: Products) -> None:
     """The kernel of a convolution without groups: register tiles of pixels x channels."""
-    source, output = extents(fused, window.map), extents(fused, fused.result)
+    source = extents(fused, window.map)
+    output = extents(fused, fused.result)
     target = replace(fused.target, accumulators=SUMS if products.shifted is None else SUMS_BESIDE)
     across, size = tile(-(-output.channels // LANES) * LANES, output.pixels, target)
     along = pixels(output.pixels, size, window.strides[1], (), source.pixels)
@@ -171,15 +182,18 @@ def convolution(out: CModule, fused: FusedKernel, window: KernelWindow, products
             for size in (part.size for part in along)
         },
     )
-    signed, ends = is_signed(fused, window.map), Bytes.of(fused)
-    packed, begin = _packed(products.held, runs), products.constants(signed)
+    signed = is_signed(fused, window.map)
+    ends = Bytes.of(fused)
+    packed = _packed(products.held, runs)
+    begin = products.constants(signed)
     with out.kernel(fused.name):
         rows(out, fused, window, products.zero_in, 4)
         out.all(ends.declaration(out))
         out(f"uint8_t *y = (uint8_t *){fused.address(fused.result, 'r')};")
         by_pixels = fused.partitions_better(tile_costs(along), tile_costs(across))
         for channels in fused.tiles(out, across, "t", split=not by_pixels):
-            first, wide = channels.first // LANES, len(channels.lanes)
+            first = channels.first // LANES
+            wide = len(channels.lanes)
             stop = first + wide * channels.tiles
             w = packed[first:stop].reshape(channels.tiles, wide, *packed.shape[1:]).transpose(0, 2, 1, 3, 4)
             out(f"const int8_t *w = {constants(out, np.ascontiguousarray(w))} + (size_t)t * {w[0].size};")
@@ -228,8 +242,11 @@ def _tile(
     products: Products,
     name: str,
 ) -> Writer:
-    out, source, output = Writer(), extents(fused, window.map), extents(fused, fused.result)
-    step, flip = window.strides[1] * source.channels, is_signed(fused, window.map)
+    out = Writer()
+    source = extents(fused, window.map)
+    output = extents(fused, fused.result)
+    step = window.strides[1] * source.channels
+    flip = is_signed(fused, window.map)
     with tile_function(out, fused, name):
         for k in range(wide):
             out(f"__m512i s0_{k} = words(by + {k * products.rows * LANES});")
@@ -292,7 +309,8 @@ def tile_function(out: Writer, fused: FusedKernel, name: str) -> AbstractContext
 
 def _store(out: Writer, fused: FusedKernel, size: int, wide: int, channels: int, products: Products) -> None:
     """Sums s<pixel>_<vector> as bytes."""
-    ends, scaling = Bytes.of(fused), products.scaling
+    ends = Bytes.of(fused)
+    scaling = products.scaling
     out("(void)c;")
     ends.load(out)
     for first in range(0, wide, 4):

@@ -74,7 +74,9 @@ class FusedKernel:
     def images(self, m: int) -> Image:
         """Extents of a map. Raises Unsupported."""
         layout = self.layouts(m)
-        return layout.whole if self.flat else layout.image
+        if self.flat:
+            return layout.whole
+        return layout.image
 
     def pointer(self, m: int) -> str:
         """C type of the address of an element of a float32 map, up to the name."""
@@ -150,7 +152,9 @@ class FusedKernel:
 
     def element(self, extra: EpilogueOperand) -> Element:
         """The element that an operand of the epilogue is stored as."""
-        return FLOAT32 if extra.map < 0 else self.stored(extra.map)
+        if extra.map < 0:
+            return FLOAT32
+        return self.stored(extra.map)
 
     def _by_row(self, extra: EpilogueOperand) -> bool:
         return extra.reach not in ("channel", "one") and not self.flat
@@ -194,7 +198,8 @@ class FusedKernel:
 
         `name`: C variable of the sums of a pixel and a vector, `step`: from one pixel to the next, in pixels.
         """
-        offsets, pitch = [sum(lanes[:k]) for k in range(len(lanes))], self.images(self.result).pitch
+        offsets = [sum(lanes[:k]) for k in range(len(lanes))]
+        pitch = self.images(self.result).pitch
         for p in range(pixels):
             for k, width in enumerate(lanes):
                 value = name.format(p=p, k=k)
@@ -262,7 +267,8 @@ class FusedKernel:
 
     def _utilization(self, tile_costs: Sequence[int]) -> float:
         """The share of their time that the threads are at work."""
-        sums, threads = [0, *accumulate(tile_costs)], self.target.threads
+        sums = [0, *accumulate(tile_costs)]
+        threads = self.target.threads
         at = [sums[len(tile_costs) * k // threads] for k in range(threads + 1)]
         return sums[-1] / (threads * max(stop - first for first, stop in pairwise(at)))
 
@@ -271,14 +277,14 @@ class FusedKernel:
 
         `split`: threads share them out.
         """
-        count, before = sum(run.tiles for run in runs), 0
+        count = sum(run.tiles for run in runs)
+        before = 0
         for run in runs:
-            first, stop = "0", str(run.tiles)
+            first = "0"
+            stop = str(run.tiles)
             if split and self.shared and self.target.threads > 1:
-                first, stop = (
-                    f"larger(FIRST({count}) - {before}, 0)",
-                    f"smaller(STOP({count}) - {before}, {run.tiles})",
-                )
+                first = f"larger(FIRST({count}) - {before}, 0)"
+                stop = f"smaller(STOP({count}) - {before}, {run.tiles})"
             with out.block(f"for (int {index} = {first}; {index} < {stop}; {index}++)"):
                 yield run
             before += run.tiles

@@ -58,7 +58,8 @@ def layer_normalization(
     `vectors`: (channels,) float32 each, scale and, if there is one, bias: constants, or C expressions for
     their addresses, of elements `held`.
     """
-    output, names = fused.images(fused.result), ("scale", "bias")[: len(vectors)]
+    output = fused.images(fused.result)
+    names = ("scale", "bias")[: len(vectors)]
     addresses = [value if isinstance(value, str) else out.constant(value) for value in vectors]
     with out.kernel(fused.name):
         out.all(
@@ -93,7 +94,8 @@ def layer_normalization(
 
 def sums(out: CModule, fused: FusedKernel, source: int, factor: str) -> None:
     """The kernel of a sum over the channels of every pixel, times a factor in C."""
-    read, output = fused.images(source), fused.images(fused.result)
+    read = fused.images(source)
+    output = fused.images(fused.result)
     pixel, channel = (
         ("p", "0") if output.channels == 1 else (f"p / {output.channels}", f"p % {output.channels}")
     )

@@ -32,20 +32,22 @@ class Bytes:
     @property
     def parameter(self) -> str:
         """The table, as a last parameter of a function."""
-        return "" if self.table is None else ", const uint8_t *table"
+        if self.table is None:
+            return ""
+        return ", const uint8_t *table"
 
     @property
     def argument(self) -> str:
         """The table, as a last argument."""
-        return "" if self.table is None else ", table"
+        if self.table is None:
+            return ""
+        return ", table"
 
     def declaration(self, out: CModule) -> list[str]:
         """C statement: the table, for callers of such functions."""
-        return (
-            []
-            if self.table is None
-            else [f"const uint8_t *table = {constants(out, self.table.view(np.uint8))};"]
-        )
+        if self.table is None:
+            return []
+        return [f"const uint8_t *table = {constants(out, self.table.view(np.uint8))};"]
 
     def load(self, out: Writer) -> None:
         """C statement: the table in registers, for `put`."""

@@ -36,9 +36,11 @@ def packed(weights: np.ndarray, *, flat: bool) -> np.ndarray:
 
 def tile(fused: FusedKernel, window: KernelWindow, part: Pixels, channels: Channels, name: str) -> Writer:
     """The function of a tile."""
-    out, output = Writer(), fused.images(fused.result)
+    out = Writer()
+    output = fused.images(fused.result)
     offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
-    x, y = fused.pointer(window.map), fused.pointer(fused.result)
+    x = fused.pointer(window.map)
+    y = fused.pointer(fused.result)
     head = (
         f"APART void {name}(const {x}const *x, int from, int to, int at, const pair *restrict w, const "
         f"float *restrict b, {y}restrict y"
@@ -80,12 +82,15 @@ def weighed(out: Writer, channels: Channels, where: str, values: dict[int, str])
 
 def first(pairs: str, widest: int, lanes: int) -> str:
     """C expression: the first `lanes` of a vector of `widest` pairs."""
-    return pairs if lanes == widest else f"FIRST_{widest}_{lanes}({pairs})"
+    if lanes == widest:
+        return pairs
+    return f"FIRST_{widest}_{lanes}({pairs})"
 
 
 def _row(out: Writer, fused: FusedKernel, window: KernelWindow, part: Pixels, channels: Channels) -> None:
     """Row k of the kernel, pair by pair; an element beside the row counts as 0."""
-    source, columns = window.read(fused), len(window.reach)
+    source = window.read(fused)
+    columns = len(window.reach)
     count = columns * source.channels
     out(
         f"const {fused.pointer(window.map)}a = x[k] + at;",

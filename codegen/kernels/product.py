@@ -143,10 +143,8 @@ def _packed(out: CModule, fused: FusedKernel, stack: _Stack, sources: tuple[int,
                     name = names[part.size, channels.lanes, channels.channels]
                     step = steps * channels.width
                     out(f"const int at = from + p * {stack.y};")
-                    to, extras = (
-                        f"y + at * {fused.images(fused.result).pitch} + c",
-                        fused.arguments("at", "c", stack.columns),
-                    )
+                    to = f"y + at * {fused.images(fused.result).pitch} + c"
+                    extras = fused.arguments("at", "c", stack.columns)
                     out(f"{name}(x + p * {stack.a[0]}, w + {start} + t * {step}, {to}{extras});")
                     start += step * channels.tiles
 
@@ -214,10 +212,13 @@ def _pack(out: Writer, stack: _Stack, channels: Channels, start: int, held: Elem
 def _pack_pairs(out: Writer, stack: _Stack, channels: Channels, start: int) -> None:
     """Columns of the second matrix in bfloat16: (tiles, pairs along the depth, channels of a tile)."""
     down, across = stack.b
-    width, present, steps = channels.width, channels.channels, -(-stack.depth // 2)
+    width = channels.width
+    present = channels.channels
+    steps = -(-stack.depth // 2)
 
     def packed(k: str, *, both: bool) -> None:
-        g, to = f"g + {k} * {2 * down}", f"to + {k} * {width}"
+        g = f"g + {k} * {2 * down}"
+        to = f"to + {k} * {width}"
         at = 0
         for lanes in channels.lanes if across == 1 and both else ():
             if at + lanes <= present:
@@ -225,13 +226,12 @@ def _pack_pairs(out: Writer, stack: _Stack, channels: Channels, start: int) -> N
                 at += lanes
         if at < present:
             first, second = (f"(pair)*({g} + c * {across} + {move})" for move in (0, down))
-            value = (
-                first
-                if not both
-                else f"pair_at({g} + c * {across})"
-                if down == 1
-                else f"{first} | {second} << 16"
-            )
+            if not both:
+                value = first
+            elif down == 1:
+                value = f"pair_at({g} + c * {across})"
+            else:
+                value = f"{first} | {second} << 16"
             out(f"for (int c = {at}; c < {present}; c++) *({to} + c) = {value};")
         if present < width:
             out(f"for (int c = {present}; c < {width}; c++) *({to} + c) = 0;")
@@ -286,8 +286,11 @@ def _tile(
     `step`: elements from one row of the second matrix to the next, `held`: how the elements of both matrices
     lie.
     """
-    out, offsets = Writer(), [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
-    a, w, y = held[0].ctype, held[1].ctype, fused.pointer(fused.result)
+    out = Writer()
+    offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
+    a = held[0].ctype
+    w = held[1].ctype
+    y = fused.pointer(fused.result)
     with out.block(
         f"APART void {name}(const {a} *a, const {w} *restrict w, {y}restrict y{fused.parameters})"
     ):

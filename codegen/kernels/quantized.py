@@ -74,7 +74,8 @@ def _scaled(fused: FusedKernel, count: int) -> Callable[[np.ndarray], Products]:
 
     Raises Unsupported.
     """
-    call, requantization = fused.call, by.requantization(fused.call)
+    call = fused.call
+    requantization = by.requantization(fused.call)
     multiplier, shift = (np.broadcast_to(f, (count,)) for f in requantization.by)
     if 2 * requantization.largest * float(np.max(multiplier / 2.0**shift)) >= LARGEST:
         raise fused.unsupported(
@@ -83,7 +84,8 @@ def _scaled(fused: FusedKernel, count: int) -> Callable[[np.ndarray], Products]:
     bias = by.bias(call)
     if bias.ndim == 2 and bias.shape[0] != 1:
         raise fused.unsupported(f"a bias of {list(bias.shape)}", "one for each channel")
-    bias, zero_in = np.broadcast_to(bias.reshape(-1), (count,)), zero_of(tensor_of(call, 0))
+    bias = np.broadcast_to(bias.reshape(-1), (count,))
+    zero_in = zero_of(tensor_of(call, 0))
     return lambda weights: Products(
         weights, bias, multiplier, shift, zero_in, _zero_out(fused), requantization.largest
     )
@@ -104,7 +106,8 @@ def _winograd(fused: FusedKernel) -> Write:
 
 
 def _depthwise(fused: FusedKernel) -> Write:
-    group, count = fused.call.attribute("group", 1), len(fused.constant(1))
+    group = fused.call.attribute("group", 1)
+    count = len(fused.constant(1))
     if not group == fused.call.shape(0)[1] == count:
         raise fused.unsupported(
             "no groups" if group == 1 else f"{group} groups of {count // group} channels",
@@ -115,7 +118,8 @@ def _depthwise(fused: FusedKernel) -> Write:
 
 
 def _convolution(fused: FusedKernel) -> Write:
-    group, products = fused.call.attribute("group", 1), _scaled(fused, len(fused.constant(1)))
+    group = fused.call.attribute("group", 1)
+    products = _scaled(fused, len(fused.constant(1)))
     return lambda out: convolution(
         out, fused, window_of(fused), products(without_groups(_weights(fused), group))
     )
@@ -130,7 +134,8 @@ def _product(fused: FusedKernel) -> Write:
             "a feature map times a constant matrix",
         )
     as_it_is = call.operator.kind == "Gemm" and bool(call.attribute("transB", 0))
-    seen, products = on_rows(fused), _scaled(fused, fused.constant(1).shape[0 if as_it_is else 1])
+    seen = on_rows(fused)
+    products = _scaled(fused, fused.constant(1).shape[0 if as_it_is else 1])
     _require(seen, fused.operand(0))
 
     def write(out: CModule) -> None:
@@ -157,7 +162,8 @@ def _require(fused: FusedKernel, *maps: int) -> None:
 @contextmanager
 def _blocks(out: Writer, fused: FusedKernel, count: int, lanes: int, *, split: bool) -> Iterator[None]:
     """A loop over `count` elements: `c` is the first of a vector, `some` are the lanes that there are."""
-    turns, rest = -(-count // lanes), count % lanes
+    turns = -(-count // lanes)
+    rest = count % lanes
     everything = f"UINT64_C({(1 << lanes) - 1:#x})"
     with fused.each(out, "t", turns, split=split):
         out(f"const int c = t * {lanes};")
@@ -178,12 +184,14 @@ class _Operand(NamedTuple):
 
 def _operands(fused: FusedKernel) -> list[_Operand]:
     """The operands of an elementwise operator. Raises Unsupported for constants, and for other layouts."""
-    written, operands = fused.layouts(fused.result), list[_Operand]()
+    written = fused.layouts(fused.result)
+    operands = list[_Operand]()
     extents(fused, fused.result)
     for index in range(len(fused.call.operator.inputs)):
         if fused.call.constant[index]:
             raise fused.unsupported("a constant", "feature maps")
-        m, shape = fused.operand(index), fused.call.shape(index)
+        m = fused.operand(index)
+        shape = fused.call.shape(index)
         own = fused.layouts(m)
         if shape == written.shape and own.shape == written.shape and own.order == written.order:
             operands.append(_Operand(m, by_channel=False, address=fused.address(m, "r")))
@@ -264,7 +272,8 @@ def _all(value: int) -> str:
 
 
 def _terms(fused: FusedKernel) -> Write:
-    terms, operands = by.sum_terms(fused.call), _operands(fused)
+    terms = by.sum_terms(fused.call)
+    operands = _operands(fused)
     zeros = [zero_of(tensor_of(fused.call, k)) for k in range(len(operands))]
     start = -sum(m * z for m, z in zip(terms.multipliers, zeros, strict=True))
     adds = [
@@ -294,7 +303,8 @@ def _scaling(fused: FusedKernel, factors: Multipliers, largest: int, *, mean: bo
 
 
 def _mul(fused: FusedKernel) -> Write:
-    scaling, operands = _scaling(fused, by.product_factors(fused.call), 1 << 16), _operands(fused)
+    scaling = _scaling(fused, by.product_factors(fused.call), 1 << 16)
+    operands = _operands(fused)
     a, b = (f"_mm512_sub_epi32(v{k}, {_all(zero_of(tensor_of(fused.call, k)))})" for k in (0, 1))
     product = f"_mm512_mullo_epi32({a}, {b})"
     return lambda out: _elementwise(
@@ -304,12 +314,14 @@ def _mul(fused: FusedKernel) -> Write:
 
 def _table(fused: FusedKernel) -> Write:
     index = next(i for i, constant in enumerate(fused.call.constant) if not constant)
-    source, output = fused.operand(index), extents(fused, fused.result)
+    source = fused.operand(index)
+    output = extents(fused, fused.result)
     if fused.layouts(source).sequence != fused.layouts(fused.result).sequence:
         raise fused.unsupported(
             "an operand that lies otherwise than the result", "one that lies as the result does"
         )
-    x, y = fused.address(source, "r"), fused.address(fused.result, "r")
+    x = fused.address(source, "r")
+    y = fused.address(fused.result, "r")
     entries = (by.table(fused.call) if fused.table is None else fused.table).view(np.uint8)
 
     def write(out: CModule) -> None:
@@ -327,25 +339,27 @@ def _table(fused: FusedKernel) -> Write:
 
 def _mean(fused: FusedKernel) -> Write:
     """A mean, or sum, over all rows and pixels."""
-    call, source = fused.call, fused.operand(0)
+    call = fused.call
+    source = fused.operand(0)
     pool = call.operator.kind == "AveragePool"
-    everything = (
-        all(w.kernel >= w.size and w.size_out == 1 and not w.pad for w in windows(call))
-        if pool
-        else reduced_axes(call) == {2, 3}
-    )
+    if pool:
+        everything = all(w.kernel >= w.size and w.size_out == 1 and not w.pad for w in windows(call))
+    else:
+        everything = reduced_axes(call) == {2, 3}
     if not everything or not fused.layouts(source).in_pixels:
         raise fused.unsupported(
             f"a mean of {list(call.shape(0))} over part of it", "a mean over all rows and pixels"
         )
-    image, count = fused.layouts(source).extents, prod(call.shape(0)[2:])
+    image = fused.layouts(source).extents
+    count = prod(call.shape(0)[2:])
     extents(fused, fused.result)
     counted = by.window_counts(call, whole(call.result)) if pool else np.array(count)
     scaling = _scaling(fused, by.mean_factors(call, counted), count * 255, mean=True)
     start = -count * zero_of(tensor_of(call, 0))
 
     def write(out: CModule) -> None:
-        rows_, ends = constants(out, scaling.rows), Bytes.of(fused)
+        rows_ = constants(out, scaling.rows)
+        ends = Bytes.of(fused)
         with out.kernel(fused.name):
             out(f"uint8_t *y = (uint8_t *){fused.address(fused.result, 'r')};")
             out.all(ends.declaration(out))
@@ -367,7 +381,8 @@ def _max_pool(fused: FusedKernel) -> Write:
         raise fused.unsupported("another operator, or a scale that changes", "MaxPool")
     fused.require_pixels()
     window = window_of(fused)
-    source, output = extents(fused, window.map), extents(fused, fused.result)
+    source = extents(fused, window.map)
+    output = extents(fused, fused.result)
     signed = is_signed(fused, window.map)
 
     def write(out: CModule) -> None:
@@ -396,7 +411,8 @@ def _max_pool(fused: FusedKernel) -> Write:
 
 def _concat(fused: FusedKernel) -> Write:
     """A concatenation of channels, each operand brought to the result's scale."""
-    call, written = fused.call, fused.layouts(fused.result)
+    call = fused.call
+    written = fused.layouts(fused.result)
     axis = call.attribute("axis", 0) % len(call.result)
     count = len(call.operator.inputs)
     if (
@@ -414,7 +430,8 @@ def _concat(fused: FusedKernel) -> Write:
     _require(fused, *maps)
 
     def write(out: CModule) -> None:
-        image, first = extents(fused, fused.result), 0
+        image = extents(fused, fused.result)
+        first = 0
         with out.kernel(fused.name):
             out(f"uint8_t *y = (uint8_t *){fused.address(fused.result, 'r')};")
             out.all(
@@ -423,10 +440,8 @@ def _concat(fused: FusedKernel) -> Write:
             with fused.each_pixel(out, image.pixels):
                 for k, m in enumerate(maps):
                     channels = extents(fused, m).channels
-                    recoded, to = (
-                        by.recoding(tensor_of(call, k), call.result_tensors[0]),
-                        f"y + p * {image.channels} + {first}",
-                    )
+                    recoded = by.recoding(tensor_of(call, k), call.result_tensors[0])
+                    to = f"y + p * {image.channels} + {first}"
                     if recoded is None:
                         out(f"memcpy({to}, x{k} + p * {channels}, {channels});")
                     else:

@@ -24,8 +24,10 @@ def interpolation(
 
     `rows`, `columns`: (results, taps) indices, and (results, taps) float64 weights.
     """
-    output, read = fused.images(fused.result), fused.images(source)
-    down, across = rows[0].shape[1], columns[0].shape[1]
+    output = fused.images(fused.result)
+    read = fused.images(source)
+    down = rows[0].shape[1]
+    across = columns[0].shape[1]
     with out.kernel(fused.name):
         row = fused.address(source, f"rows[r * {down} + i]")
         if "rows" in row:  # not of a map of one row
@@ -51,7 +53,8 @@ def depth_to_space(
     out: CModule, fused: FusedKernel, source: int, block: int, *, channels_outermost: bool
 ) -> None:
     """The kernel of a DepthToSpace; `channels_outermost`: mode CRD."""
-    output, read = fused.images(fused.result), fused.images(source)
+    output = fused.images(fused.result)
+    read = fused.images(source)
     with out.kernel(fused.name):
         out(f"const {fused.pointer(source)}a = {fused.address(source, f'(r / {block})')};")
         fused.begin(out)
@@ -88,7 +91,8 @@ def transposed(out: CModule, fused: FusedKernel, how: Transposed) -> None:
     Sums are kept in the row of the result, or where that holds no floats in a row beside it.
     """
     source, weights, bias, axes = how
-    output, read = fused.images(fused.result), fused.images(source)
+    output = fused.images(fused.result)
+    read = fused.images(source)
     inputs, outputs, tall, wide = weights.shape
     lanes = fused.target.lanes[0]
     if 2 * outputs * -(-inputs // lanes) < inputs * len(vectors(outputs, fused.target)):
@@ -140,9 +144,12 @@ def transposed(out: CModule, fused: FusedKernel, how: Transposed) -> None:
 def _transposed_dots(out: CModule, fused: FusedKernel, how: Transposed) -> None:
     """As `transposed`, for few output channels: each result is a product over vectors of input channels."""
     source, weights, bias, axes = how
-    output, read, lanes = fused.images(fused.result), fused.images(source), fused.target.lanes[0]
+    output = fused.images(fused.result)
+    read = fused.images(source)
+    lanes = fused.target.lanes[0]
     inputs, outputs, tall, wide = weights.shape
-    packed, start = out.constant(weights.transpose(2, 3, 1, 0)), out.constant(bias)
+    packed = out.constant(weights.transpose(2, 3, 1, 0))
+    start = out.constant(bias)
     (down, fall, above), (across, spread, left) = axes
     with out.kernel(fused.name):
         fused.begin(out)

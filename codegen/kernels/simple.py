@@ -13,7 +13,8 @@ from codegen.writer import CModule, Writer
 def elementwise(fused: FusedKernel) -> Write:
     """The kernel of an epilogue and nothing else. Raises Unsupported."""
     source = fused.source
-    read, written = fused.layouts(source), fused.layouts(fused.result)
+    read = fused.layouts(source)
+    written = fused.layouts(fused.result)
     image = written.packed.whole if fused.flat else fused.images(fused.result)
     plain = not (written.alias_strides or read.alias_strides) and all(
         extra.reach in ("element", "one") and not extra.pitch for extra in fused.epilogue.extras

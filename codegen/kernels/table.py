@@ -60,7 +60,9 @@ def kernels_of(fused: FusedKernel) -> tuple[Kernel, ...]:
         _require(fused, fused.operand(0))
     if is_product(call):
         return (PRODUCT,)
-    return (SUMS,) if kind in REDUCTIONS and is_pointwise(call) else KERNELS[kind]
+    if kind in REDUCTIONS and is_pointwise(call):
+        return (SUMS,)
+    return KERNELS[kind]
 
 
 def is_pointwise(call: Call) -> bool:
@@ -151,7 +153,9 @@ def _weights(fused: FusedKernel) -> tuple[np.ndarray, np.ndarray]:
 
 def _bias(fused: FusedKernel) -> np.ndarray:
     """(output channels,) of a convolution; zeros where it has none. Raises Unsupported."""
-    return fused.constant(2) if fused.call.has(2) else np.zeros(fused.call.result[1], np.float32)
+    if fused.call.has(2):
+        return fused.constant(2)
+    return np.zeros(fused.call.result[1], np.float32)
 
 
 def _matrix(fused: FusedKernel) -> _Dense:
@@ -161,14 +165,14 @@ def _matrix(fused: FusedKernel) -> _Dense:
         raise fused.unsupported(
             "operands that are both computed, or a stack of matrices", "a feature map times a constant matrix"
         )
-    weights, bias, alpha = fused.constant(1).T, np.zeros(call.result[-1], np.float32), np.float32(1)
+    weights = fused.constant(1).T
+    bias = np.zeros(call.result[-1], np.float32)
+    alpha = np.float32(1)
     if call.operator.kind == "Gemm":
         if call.attribute("transA", 0):
             raise fused.unsupported("transA", "transA 0")
-        weights, alpha = (
-            weights.T if call.attribute("transB", 0) else weights,
-            np.float32(call.attribute("alpha", 1.0)),
-        )
+        weights = weights.T if call.attribute("transB", 0) else weights
+        alpha = np.float32(call.attribute("alpha", 1.0))
         if call.has(2):
             if any(extent != 1 for extent in call.shape(2)[:-1]):
                 raise fused.unsupported(f"a bias of {list(call.shape(2))}", "one for each column")
@@ -233,7 +237,8 @@ def _convolution(fused: FusedKernel) -> Write:
 
 def _whole_convolution(fused: FusedKernel) -> Write:
     dense = _dense(fused)
-    count, rows = fused.constant(1).size, dense.fused.images(fused.result).rows
+    count = fused.constant(1).size
+    rows = dense.fused.images(fused.result).rows
     if not fused.whole or rows == 1:
         raise fused.unsupported("one row at a time", "whole maps of several rows")
     if count < FROM_MEMORY:
@@ -258,7 +263,8 @@ def _average_pool(fused: FusedKernel) -> Write:
 
 
 def _mean(fused: FusedKernel) -> Write:
-    call, source = fused.call, fused.operand(0)
+    call = fused.call
+    source = fused.operand(0)
     if (
         call.operator.kind == "ReduceSum"
         or reduced_axes(call) != {2, 3}
@@ -271,7 +277,8 @@ def _mean(fused: FusedKernel) -> Write:
 
 
 def _largest(fused: FusedKernel) -> Write:
-    call, source = fused.call, fused.operand(0)
+    call = fused.call
+    source = fused.operand(0)
     if reduced_axes(call) != {2, 3} or not fused.layouts(source).in_pixels:
         raise fused.unsupported(
             f"a maximum of {list(call.shape(0))} over axes {reduced_axes(call)}", "one over rows and pixels"
@@ -301,7 +308,8 @@ def _concat(fused: FusedKernel) -> Write:
             f"axis {axis} of {list(call.result)}, or a constant",
             "feature maps side by side in their channels",
         )
-    maps, channels = [fused.operand(k) for k in inputs], [call.shape(k)[axis] for k in inputs]
+    maps = [fused.operand(k) for k in inputs]
+    channels = [call.shape(k)[axis] for k in inputs]
     _require_same_pixels(fused, *maps)
     firsts = accumulate((0, *channels))
     parts = [(m, first) for m, first in zip(maps, firsts, strict=False) if m not in fused.aliased]
@@ -319,7 +327,8 @@ def _softmax(fused: FusedKernel) -> Write:
 
 
 def _sums(fused: FusedKernel) -> Write:
-    call, source = fused.call, fused.operand(0)
+    call = fused.call
+    source = fused.operand(0)
     rank = len(call.shape(0))
     if (
         fused.layouts(source).order[-1] != rank - 1
@@ -341,7 +350,8 @@ def _sums(fused: FusedKernel) -> Write:
 
 
 def _layer_normalization(fused: FusedKernel) -> Write:
-    call, source = fused.call, fused.operand(0)
+    call = fused.call
+    source = fused.operand(0)
     rank = len(call.shape(0))
     innermost = all(fused.layouts(m).order[-1] == rank - 1 for m in (source, fused.result))
     vectors = [index for index in (1, 2) if call.has(index)]
@@ -378,7 +388,8 @@ def _gather(fused: FusedKernel) -> Write:
             "rows of a constant matrix, by indices that are computed",
         )
     indices = fused.operand(1)
-    stored, values = fused.stored(fused.result), fused.constant(0)
+    stored = fused.stored(fused.result)
+    values = fused.constant(0)
     _require(fused)
     return lambda out: gather(
         out,
@@ -392,7 +403,8 @@ def _gather(fused: FusedKernel) -> Write:
 
 def _split(fused: FusedKernel) -> Write:
     call = fused.call
-    rank, results = len(call.shape(0)), fused.flow.results[fused.anchor]
+    rank = len(call.shape(0))
+    results = fused.flow.results[fused.anchor]
     if call.attribute("axis", 0) % rank != rank - 1 or any(
         fused.layouts(m).order[-1] != rank - 1 for m in (fused.operand(0), *results)
     ):
@@ -433,7 +445,9 @@ def _resize(fused: FusedKernel) -> Write:
 
 def _taps(taps: AxisTaps | None, size: int) -> tuple[np.ndarray, np.ndarray]:
     """(results, taps) indices and weights; every element its own where the axis stays as it is."""
-    return (np.arange(size)[:, None], np.ones((size, 1))) if taps is None else (taps.indices, taps.weights)
+    if taps is None:
+        return (np.arange(size)[:, None], np.ones((size, 1)))
+    return (taps.indices, taps.weights)
 
 
 def _depth_to_space(fused: FusedKernel) -> Write:
@@ -449,7 +463,8 @@ def _transposed(fused: FusedKernel) -> Write:
     if call.attribute("group", 1) != 1:
         raise fused.unsupported(f"{call.attribute('group', 1)} groups", "one")
     axes = tuple((axis.stride, axis.dilation, axis.pad) for axis in windows(call))
-    weights, bias = fused.constant(1), _bias(fused)
+    weights = fused.constant(1)
+    bias = _bias(fused)
     how = Transposed(fused.operand(0), weights, bias, axes)
     return lambda out: transposed(out, fused, how)
 
@@ -459,7 +474,8 @@ VECTOR = Kernel("matrix-vector product", _vector_product)
 MATRIX = Kernel("matrix product", _convolution)  # with constant weights: a convolution of one tap
 PRODUCT = Kernel("product of two maps", product)
 SUMS = Kernel("reduction of channels", _sums)
-MEAN, LARGEST = Kernel("mean over pixels", _mean), Kernel("maximum over pixels", _largest)
+MEAN = Kernel("mean over pixels", _mean)
+LARGEST = Kernel("maximum over pixels", _largest)
 KERNELS: dict[str, tuple[Kernel, ...]] = {  # by kind of operator, in the order in which they are asked
     "Conv": (
         Kernel("Winograd convolution", _winograd, whole_maps=True),

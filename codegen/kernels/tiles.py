@@ -76,7 +76,9 @@ def added(total: str, a: str, b: str, lanes: int) -> str:
     >>> added("s", "a0", "w0", 8), added("s", "a0", "w0", 1)
     ('s += a0 * w0;', 's = ADDED_1(s, a0, w0);')
     """
-    return f"{total} = ADDED_1({total}, {a}, {b});" if lanes == 1 else f"{total} += {a} * {b};"
+    if lanes == 1:
+        return f"{total} = ADDED_1({total}, {a}, {b});"
+    return f"{total} += {a} * {b};"
 
 
 def tile_costs(runs: Iterable[Channels | Pixels]) -> list[int]:
@@ -180,7 +182,8 @@ def with_edges(count: int, size: int, stride: int, reach: Sequence[int], width: 
     inside = [p for p in range(count) if p * stride + min(reach) >= 0 and p * stride + max(reach) < width]
     if len(reach) < MANY_COLUMNS or len(inside) * EDGE < count * (EDGE - 1):
         return None
-    first, stop = inside[0], inside[-1] + 1
+    first = inside[0]
+    stop = inside[-1] + 1
     between = pixels(stop - first, size, stride, [0], width)
     runs = [Pixels(0, 1, first, frozenset(), edge=True)] if first else []
     runs += [part._replace(first=first + part.first, missing=frozenset()) for part in between]

@@ -41,7 +41,8 @@ def vector_product(
 
     `weights`: (output channels, input channels) float32, `bias`: (output channels,) float32.
     """
-    output, inputs = fused.images(fused.result), weights.shape[1]
+    output = fused.images(fused.result)
+    inputs = weights.shape[1]
     across = _across(vectors(output.channels, fused.target))
     together = _together(across, inputs, fused.target)
     names = [f"{fused.name}_{k}" for k in range(len(across))]
@@ -55,12 +56,11 @@ def vector_product(
         out(f"const {fused.pointer(source)}a = {fused.address(source, 'r')};")
         fused.begin(out)
         for channels, name in zip(fused.tiles(out, across, "t", split=True), tiles, strict=True):
-            first, width = channels.first, channels.width
+            first = channels.first
+            width = channels.width
             packed = _packed(weights, channels, in_pairs=in_pairs)
-            streams, start = (
-                out.constant(packed, packed.dtype.name),
-                out.constant(bias[first : first + width * channels.tiles]),
-            )
+            streams = out.constant(packed, packed.dtype.name)
+            start = out.constant(bias[first : first + width * channels.tiles])
             out(f"const int c = {first} + t * {width};")
             out(
                 f"const {'pair' if in_pairs else 'float'} *w = {_address(streams, in_pairs=in_pairs)} + "
@@ -70,7 +70,9 @@ def vector_product(
 
 
 def _address(place: str, *, in_pairs: bool) -> str:
-    return f"(const pair *)(const void *){place}" if in_pairs else place
+    if in_pairs:
+        return f"(const pair *)(const void *){place}"
+    return place
 
 
 def _packed(weights: np.ndarray, channels: Channels, *, in_pairs: bool) -> np.ndarray:
@@ -78,7 +80,8 @@ def _packed(weights: np.ndarray, channels: Channels, *, in_pairs: bool) -> np.nd
 
     Of several tiles, all vectors are equal.
     """
-    width, streams = channels.width, list[np.ndarray]()
+    width = channels.width
+    streams = list[np.ndarray]()
     part = weights[channels.first : channels.first + width * channels.tiles].reshape(
         channels.tiles, width, -1
     )
@@ -86,10 +89,8 @@ def _packed(weights: np.ndarray, channels: Channels, *, in_pairs: bool) -> np.nd
         first = sum(channels.lanes[:k])
         stream = part[:, first : first + lanes].transpose(0, 2, 1)
         streams.append(paired(stream) if in_pairs else stream)
-    packed, at = (
-        np.empty(sum(stream.size for stream in streams), streams[0].dtype if in_pairs else np.float32),
-        0,
-    )
+    packed = np.empty(sum(stream.size for stream in streams), streams[0].dtype if in_pairs else np.float32)
+    at = 0
     for stream in streams:  # each is copied once: they may be hundreds of megabytes
         packed[at : at + stream.size].reshape(stream.shape)[...] = stream
         at += stream.size
@@ -118,18 +119,19 @@ def _tile(
 
     Sums of sums lose less: what some input channels add up to is added to the rest.
     """
-    out, lanes, in_pairs = Writer(), channels.lanes, not fused.stored(source).floats
+    out = Writer()
+    lanes = channels.lanes
+    in_pairs = not fused.stored(source).floats
     # input channels (or pairs of them) that weights are stored for, and those of whole pairs
     steps, inputs = (-(-inputs // 2), inputs // 2) if in_pairs else (inputs, inputs)
-    streams, offsets = range(len(lanes)), [sum(lanes[:k]) for k in range(len(lanes))]
+    streams = range(len(lanes))
+    offsets = [sum(lanes[:k]) for k in range(len(lanes))]
     together = max(1, min(together, inputs))
     whole = inputs - inputs % together
     chunk = whole if whole <= CHUNK * together else CHUNK * together
-    a, w, y = (
-        fused.pointer(source),
-        "const pair *" if in_pairs else "const float *",
-        fused.pointer(fused.result),
-    )
+    a = fused.pointer(source)
+    w = "const pair *" if in_pairs else "const float *"
+    y = fused.pointer(fused.result)
     head = (
         f"APART void {name}(const {a}restrict a, {w}restrict w, const float *restrict b, {y}restrict "
         f"y{fused.parameters})"
@@ -145,11 +147,9 @@ def _tile(
         return added(s, value, f"*(const u{lanes[k]} *){place}", lanes[k])
 
     def read(at: str) -> str:
-        return (
-            f"const i{max(lanes)} a{{}} = EVERY_{max(lanes)}(pair_at(a + 2 * ({at})));"
-            if in_pairs
-            else f"const float a{{}} = a[{at}];"
-        )
+        if in_pairs:
+            return f"const i{max(lanes)} a{{}} = EVERY_{max(lanes)}(pair_at(a + 2 * ({at})));"
+        return f"const float a{{}} = a[{at}];"
 
     with out.block(head):
         out.all(f"v{lanes[k]} t_{k} = *(const u{lanes[k]} *)(b + {offsets[k]});" for k in streams)

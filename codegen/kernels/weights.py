@@ -15,7 +15,8 @@ def without_groups(weights: np.ndarray, groups: int) -> np.ndarray:
 
     `weights`: (output channels, input channels of a group, ...). Zeros stand between groups.
     """
-    outputs, read = weights.shape[0] // groups, weights.shape[1]
+    outputs = weights.shape[0] // groups
+    read = weights.shape[1]
     dense = np.zeros((len(weights), groups * read, *weights.shape[2:]), weights.dtype)
     for g in range(groups):
         dense[g * outputs : (g + 1) * outputs, g * read : (g + 1) * read] = weights[
@@ -31,8 +32,10 @@ def on_rows(fused: FusedKernel) -> FusedKernel:
 
     Raises Unsupported for operands that have no such order.
     """
-    source, shape = fused.operand(0), fused.call.shape(0)
-    behind, written = fused.layouts(source), fused.layouts(fused.result)
+    source = fused.operand(0)
+    shape = fused.call.shape(0)
+    behind = fused.layouts(source)
+    written = fused.layouts(fused.result)
     if behind.shape == shape:
         if behind.order[-1] != len(shape) - 1 or not behind.has_order_of(written):
             raise fused.unsupported(
@@ -45,7 +48,8 @@ def on_rows(fused: FusedKernel) -> FusedKernel:
             f"a view of {list(behind.shape)} as {list(shape)}",
             "views that keep pixels, or flatten all of them",
         )
-    whole, layouts = MapLayout(replace(behind.tensor, shape=shape), (0, 1)), fused.layouts
+    whole = MapLayout(replace(behind.tensor, shape=shape), (0, 1))
+    layouts = fused.layouts
     return replace(fused, layouts=lambda m: whole if m == source else layouts(m))
 
 

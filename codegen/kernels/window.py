@@ -60,8 +60,10 @@ def pixel_tiles(
     Yields the tile and C expressions: its first pixel in the image, and elements from the first of a row that
     is read to the first that its window reads. C variable p: its first pixel in the row.
     """
-    source, output = fused.images(window.map), fused.images(fused.result)
-    step, images = window.strides[1] * source.pitch, output.images
+    source = fused.images(window.map)
+    output = fused.images(fused.result)
+    step = window.strides[1] * source.pitch
+    images = output.images
     with out.block(f"for (int image = 0; image < {images}; image++)") if images > 1 else nullcontext():
         for part in fused.tiles(out, along, "q", split=split):
             if images == 1:
@@ -84,7 +86,8 @@ def declare_rows(fused: FusedKernel, window: KernelWindow, rows: int, row: str =
             f"const {fused.pointer(window.map)}x[1] = {{{fused.address(window.map, row)}}};",
             "const int from = 0, to = 1;",
         ]
-    step, by = window.strides[0], window.dilations[0]
+    step = window.strides[0]
+    by = window.dilations[0]
     return [
         # none of a row outside the map is read, but a compiler cannot see that
         f"const {fused.pointer(window.map)}x[{rows}] = {{0}};",

@@ -62,11 +62,10 @@ def loss(read: Image, output: Image, target: Target, most: int, groups: int = 1)
     """Why no tiles of at most `most` results along each axis are worthwhile."""
     direct = time(0, read, output, target, groups)
     times = [time(size, read, output, target, groups) / direct for size in POINTS if size <= most]
-    estimate = (
-        f"{min(times):.2f} of the time of a direct convolution, by an estimate"
-        if times
-        else f"tiles of {most} results at most"
-    )
+    if times:
+        estimate = f"{min(times):.2f} of the time of a direct convolution, by an estimate"
+    else:
+        estimate = f"tiles of {most} results at most"
     return (
         f"found {estimate}; accepted: "
         f"{f'below {GAIN}' if times else 'those of ' + ' or '.join(map(str, POINTS))}"
@@ -81,14 +80,17 @@ def time(size: int, read: Image, output: Image, target: Target, groups: int = 1)
     In bfloat16 direct convolutions multiply two input channels at once; transforms and their products are of
     floats.
     """
-    inputs, outputs = len(vectors(read.channels, target)), len(vectors(output.channels, target))
-    summed, outputs_of_group = read.channels // groups, output.channels // groups
+    inputs = len(vectors(read.channels, target))
+    outputs = len(vectors(output.channels, target))
+    summed = read.channels // groups
+    outputs_of_group = output.channels // groups
     of_group = len(vectors(outputs_of_group, target))
     if not size:
         taps = 9 * summed if target.element.floats else 9 * -(-summed // 2)
         rows = output.rows * output.images
         return groups * taps * (rows * steps(outputs_of_group, output.width, target) + WEIGHTS * of_group)
-    tiles, points = -(-output.rows // size) * in_row(output, size), (size + 2) ** 2
+    tiles = -(-output.rows // size) * in_row(output, size)
+    points = (size + 2) ** 2
     products = groups * summed * (steps(outputs_of_group, tiles, target) + WEIGHTS * of_group)
     return points * (products + TRANSFORM * tiles * (inputs + outputs)) + CALL
 
@@ -137,7 +139,8 @@ def blocking(size: int, read: Image, output: Image, rows: int, target: Target, g
     """
     tiles = -(-rows // size) * in_row(output, size)
     across, run = tile(output.channels // groups, tiles, target, filled=True)
-    runs, points = -(-tiles // run), (size + 2) ** 2
+    runs = -(-tiles // run)
+    points = (size + 2) ** 2
     room = BLOCK if points * read.channels * output.channels // groups < LARGE else WHOLE
     most = max(1, room // (points * run * read.channels))
     return TileBlocking(tiles, runs, -(-runs // most), tuple(across), groups)
@@ -164,11 +167,9 @@ def matrices(size: int) -> Matrices:
     array([17., 12.])
     """
     points = [0.0, *(signed for p in POINTS[size] for signed in (p, -p))]
-    inward, weights, outward = (
-        np.zeros((size + 2, size + 2)),
-        np.zeros((size + 2, 3)),
-        np.zeros((size, size + 2)),
-    )
+    inward = np.zeros((size + 2, size + 2))
+    weights = np.zeros((size + 2, 3))
+    outward = np.zeros((size, size + 2))
     for k, point in enumerate(points):
         others = [other for other in points if other != point]
         inward[k, :-1] = np.poly(others)[::-1]
@@ -196,10 +197,13 @@ def inward(d: list[str], v: list[str], lanes: int) -> list[str]:
         terms = (f"{d[2]} - {d[0]}", f"{d[2]} + {d[1]}", f"{d[2]} - {d[1]}", f"{d[3]} - {d[1]}")
         return [f"v{lanes} {name} = {term};" for name, term in zip(v, terms, strict=True)]
     a, b = POINTS[4]
-    both, product = _splat(a * a + b * b, lanes), _splat(a * a * b * b, lanes)
+    both = _splat(a * a + b * b, lanes)
+    product = _splat(a * a * b * b, lanes)
     statements = [f"v{lanes} {v[0]} = {product} * {d[0]} + ({d[4]} - {both} * {d[2]});"]
     for (plus, minus), here, there in ((v[1:3], a, b), (v[3:5], b, a)):
-        other, even, odd = _splat(there * there, lanes), f"e{plus}", f"o{plus}"
+        other = _splat(there * there, lanes)
+        even = f"e{plus}"
+        odd = f"o{plus}"
         statements.append(f"v{lanes} {even} = {d[4]} - {other} * {d[2]}, {odd} = {d[3]} - {other} * {d[1]};")
         statements.append(
             f"v{lanes} {plus} = {even} + {_splat(here, lanes)} * {odd}, {minus} = {even} - "
@@ -220,7 +224,8 @@ def outward(m: list[str], y: list[str], lanes: int) -> list[str]:
             f"v{lanes} {y[0]} = {m[0]} + ({m[1]} + {m[2]});",
             f"v{lanes} {y[1]} = ({m[1]} - {m[2]}) + {m[3]};",
         ]
-    even, odd = (f"e{y[0]}a", f"e{y[0]}b"), (f"o{y[0]}a", f"o{y[0]}b")
+    even = (f"e{y[0]}a", f"e{y[0]}b")
+    odd = (f"o{y[0]}a", f"o{y[0]}b")
     statements = [
         f"v{lanes} {e} = {p} + {q}, {o} = {p} - {q};"
         for e, o, (p, q) in zip(even, odd, (m[1:3], m[3:5]), strict=True)
@@ -256,7 +261,8 @@ def winograd(
     channels,).
     """
     fused = fused.with_ends(out)
-    read, output = fused.images(window.map), fused.images(fused.result)
+    read = fused.images(window.map)
+    output = fused.images(fused.result)
     blocks = blocking(size, read, output, rows or output.rows, fused.target, window.groups)
     _Kernel(out, fused, window, size, blocks).write(weights, bias)
 
@@ -270,8 +276,13 @@ class _Kernel:
     def __init__(
         self, out: CModule, fused: FusedKernel, window: KernelWindow, size: int, blocking: TileBlocking
     ) -> None:
-        self.out, self.fused, self.window, self.size, self.blocking = out, fused, window, size, blocking
-        self.read, self.output = fused.images(window.map), fused.images(fused.result)
+        self.out = out
+        self.fused = fused
+        self.window = window
+        self.size = size
+        self.blocking = blocking
+        self.read = fused.images(window.map)
+        self.output = fused.images(fused.result)
         self.depth = self.read.channels // window.groups  # channels of the map that are summed
         # names of functions: without the fused kernel's as prefix -> in full
         self.names: dict[str, str] = {}
@@ -284,7 +295,8 @@ class _Kernel:
 
     def write(self, weights: np.ndarray, bias: np.ndarray) -> None:
         """The function of the fused kernel, after those that it calls."""
-        out, blocking = self.out, self.blocking
+        out = self.out
+        blocking = self.blocking
         for _, left, right in self._edges():
             self._function(f"in{left}_{right}", partial(self._inward_function, left, right))
         for channels in blocking.across:
@@ -338,7 +350,8 @@ class _Kernel:
     def _slice(self, channels: Channels, start: int, weights: np.ndarray, bias: np.ndarray) -> None:
         """A slice of a block: the sums at each point, then the results."""
         out = self.out
-        step, groups = self.depth * channels.width, self.blocking.groups
+        step = self.depth * channels.width
+        groups = self.blocking.groups
         shift = out.constant(by_tile(bias, channels, groups))
         packed = out.constant(transformed(by_tile(weights, channels, groups), self.size))
         out(f"const int t = slice - {start};" if start else "const int t = slice;")
@@ -369,14 +382,16 @@ class _Kernel:
         runs: list[tuple[int, int, int]] = []
         for p in range(self.in_image):
             start = p * self.size - self.window.pads[1]
-            left, right = max(0, -start), min(self.side, self.read.width - start)
+            left = max(0, -start)
+            right = min(self.side, self.read.width - start)
             runs = [*(runs[:-1] if runs and runs[-1][1:] == (left, right) else runs), (p + 1, left, right)]
         return runs
 
     def _inward(self) -> None:
         """Tile k of a block to v."""
         out, size, (above, before) = self.out, self.size, self.window.pads
-        fused, source = self.fused, self.window.map
+        fused = self.fused
+        source = self.window.map
         zeros = fused.stored(source).constant(out.blob, np.zeros(self.side * self.read.channels, np.float32))
         there = f"{fused.address(source, '(h + i)')} + at * {self.read.pitch}"
         out(f"const int h = r + (first + k) / {self.in_row} * {size} - {above};")
@@ -402,7 +417,10 @@ class _Kernel:
 
         x: where these begin, for each row.
         """
-        out, axis, channels, source = Writer(), range(self.side), self.read.channels, self.window.map
+        out = Writer()
+        axis = range(self.side)
+        channels = self.read.channels
+        source = self.window.map
         with out.block(f"static void {name}(const {self.fused.pointer(source)}const *x, float *restrict v)"):
             for lanes in self.fused.over(out, channels):
                 for j in axis:
@@ -446,13 +464,16 @@ class _Kernel:
 
     def _lines(self, lanes: tuple[int, ...]) -> int:
         """Lines of the weights of the next point that are fetched for each input channel of a run."""
-        width, blocking = sum(lanes), self.blocking
+        width = sum(lanes)
+        blocking = self.blocking
         if width < LINE or self.points * self.depth * self.output.channels < FROM_MEMORY:
             return 0
         return -(-(width // LINE) // (blocking.runs // blocking.blocks))
 
     def _sum_function(self, length: int, lanes: tuple[int, ...], name: str) -> Writer:
-        out, inputs, width = Writer(), self.depth, sum(lanes)
+        out = Writer()
+        inputs = self.depth
+        width = sum(lanes)
         tile = [(p, k, each) for p in range(length) for k, each in enumerate(lanes)]
         offsets = [sum(lanes[:k]) for k in range(len(lanes))]
         lines = self._lines(lanes)
@@ -495,7 +516,10 @@ class _Kernel:
 
     def _outward(self, channels: Channels) -> None:
         """Tile k of a block, from s to the map."""
-        size, done, extras, fused = self.size, 0, self.fused.epilogue.extras, self.fused
+        size = self.size
+        done = 0
+        extras = self.fused.epilogue.extras
+        fused = self.fused
         self.out(f"const int h = r + (first + k) / {self.in_row} * {size};")
         self.out(f"const int column = (first + k) % {self.in_image} * {size};")
         image = f"(first + k) % {self.in_row} / {self.in_image} * {self.output.width} + "
@@ -531,8 +555,12 @@ class _Kernel:
 
         `count` in C: vectors from channel c on.
         """
-        out, fused, size, channels = Writer(), self.fused, self.size, self.output.channels
-        axis, extras = range(self.side), fused.epilogue.extras
+        out = Writer()
+        fused = self.fused
+        size = self.size
+        channels = self.output.channels
+        axis = range(self.side)
+        extras = fused.epilogue.extras
         to = fused.pointer(fused.result)
         head = (
             f"const float *restrict s, int step, const float *restrict b, {to}const *to, int rows, int "
@@ -569,7 +597,9 @@ class _Kernel:
             start = self.fused.address(extra.map, "(h + i)" if step else "0")
         else:
             start = extra.place(self.out.blob) + (f" + (h + i) * {self.output.pixels * step}" if step else "")
-        return f"{start} + p * {step}" if step else start
+        if step:
+            return f"{start} + p * {step}"
+        return start
 
 
 def _sum_name(length: int, lanes: tuple[int, ...]) -> str:

@@ -70,7 +70,8 @@ def whole_maps(flow: Dataflow, layouts: Sequence[MapLayout], target: Target) -> 
     for growth, i in sorted((prod(flow.calls[i].shape(1)) * (2 * POINTS // 9 - 1), i) for i in candidates):
         if growth > room:
             break
-        room, mask = room - growth, mask | 1 << i
+        room = room - growth
+        mask = mask | 1 << i
     return mask
 
 
@@ -96,7 +97,8 @@ def _gains(call: Call, read: MapLayout, written: MapLayout, target: Target) -> b
         (w.kernel, w.stride, w.dilation, w.pad, w.size) != (3, 1, 1, 1, w.size_out) for w in windows(call)
     ):
         return False
-    image, channels = written.extents, read.extents.channels
+    image = written.extents
+    channels = read.extents.channels
     tiles = -(-image.rows // SIZE) * -(-image.pixels // SIZE)
     if channels % PAIRS or image.channels % LANES or tiles < FEWEST:
         return False
@@ -119,8 +121,12 @@ class _Kernel:
     """
 
     def __init__(self, out: CModule, fused: FusedKernel, window: KernelWindow, products: Products) -> None:
-        self.out, self.fused, self.window, self.products = out, fused, window, products
-        self.read, self.output = extents(fused, window.map), extents(fused, fused.result)
+        self.out = out
+        self.fused = fused
+        self.window = window
+        self.products = products
+        self.read = extents(fused, window.map)
+        self.output = extents(fused, fused.result)
         self.in_row = -(-self.output.pixels // SIZE)
         self.tiles = -(-self.output.rows // SIZE) * self.in_row
         threads = fused.target.threads if fused.shared else 1
@@ -135,14 +141,19 @@ class _Kernel:
 
     def write(self) -> None:
         """The function of the fused kernel, after those that it calls."""
-        out, fused, name = self.out, self.fused, self.fused.name
-        along, wide = pixels(self.batch, SUMS // self.wide, 1, (), self.batch), self.wide
+        out = self.out
+        fused = self.fused
+        name = self.fused.name
+        along = pixels(self.batch, SUMS // self.wide, 1, (), self.batch)
+        wide = self.wide
         names = out.functions(name, {part.size: partial(self._sums, part.size, wide) for part in along})
         inward = out.function(f"{name}_in", self._inward(f"{name}_in"))
         outward = out.function(f"{name}_out", self._outward(f"{name}_out"))
-        ends, bias = Bytes.of(fused), self.products.bias.reshape(-1, 1, LANES)
+        ends = Bytes.of(fused)
+        bias = self.products.bias.reshape(-1, 1, LANES)
         begin = np.concatenate([bias, self.products.scaling.rows], axis=1).astype(np.int32)
-        table, held = ends.declaration(out), constants(out, self._packed())
+        table = ends.declaration(out)
+        held = constants(out, self._packed())
         with out.kernel(name):
             out("(void)r;")
             room = POINTS * self.batch * self.pitch // 2
@@ -227,11 +238,9 @@ class _Kernel:
 
     def _inward(self, name: str) -> Writer:
         """B d B' of the pixels from a row and a pixel of the map on; beyond the map they are zero."""
-        out, channels, source = (
-            Writer(),
-            self.read.channels,
-            self.fused.layouts(self.window.map).ctype.removesuffix("_t"),
-        )
+        out = Writer()
+        channels = self.read.channels
+        source = self.fused.layouts(self.window.map).ctype.removesuffix("_t")
         with out.block(f"static void {name}(const uint8_t *x, int row, int pixel, int16_t *restrict v)"):
             for k in range(SIDE):
                 out(f"const uint32_t row{k} = (unsigned)(row + {k}) < {self.read.rows} ? ~UINT32_C(0) : 0;")
@@ -262,7 +271,9 @@ class _Kernel:
 
     def _outward(self, name: str) -> Writer:
         """A s A' of a tile, scaled and stored, as far as there are rows and pixels."""
-        out, ends, scaling = Writer(), Bytes.of(self.fused), self.products.scaling
+        out = Writer()
+        ends = Bytes.of(self.fused)
+        scaling = self.products.scaling
         per = (1 + scaling.rows.shape[1]) * LANES
         head = (
             f"static void {name}(const int32_t *restrict s, const int32_t *restrict by, uint8_t "

@@ -46,7 +46,9 @@ class Factor:
     def step(self, label: str) -> int | None:
         """Elements from one index of a label to the next; None where that differs."""
         steps = [self.array.step(axis) for axis, own in enumerate(self.labels) if own == label]
-        return None if None in steps else sum(step for step in steps if step is not None)
+        if None in steps:
+            return None
+        return sum(step for step in steps if step is not None)
 
 
 Finish = Callable[[str, Sequence[str]], str]  # (sum, index of the result) -> element
@@ -69,7 +71,8 @@ def products(
             side_by_side = _packed(nest, factors, free[axis])
             _vectors(nest, side_by_side, free, axis, {label: extents[label] for label in summed}, finish)
             return
-    out, sums = nest.out, Sums.of(y.dtype)
+    out = nest.out
+    sums = Sums.of(y.dtype)
     with nest.elements() as at:
         out(f"{sums.ctype} sum = {nest.begin(at, '0')};")
         with nest.folded(
@@ -115,9 +118,11 @@ def _packed(nest: Nest, factors: Sequence[Factor], label: str) -> list[Factor]:
     assert isinstance(nest.out, CModule), "see `_can_be_packed`"
     sizes = [-(-prod(factors[k].array.shape) // LINE) * LINE for k in apart]
     nest.out(f"float *const packed = {nest.out.scratch(sum(sizes))};")
-    chosen, start = [*factors], 0
+    chosen = [*factors]
+    start = 0
     for k, size in zip(apart, sizes, strict=True):
-        array, inner = factors[k].array, factors[k].labels.index(label)
+        array = factors[k].array
+        inner = factors[k].labels.index(label)
         order = (*(axis for axis in range(len(array.shape)) if axis != inner), inner)
         layout = MapLayout(Tensor(f"packed{k}", array.shape, "float32"), order)
         copied = Array(layout, array.shape, f"packed + {start}")
@@ -145,7 +150,8 @@ def _vectors(
     finish: Finish | None,
 ) -> None:
     """Tiles of the result: vectors along an axis, by rows along another, where one is shared by factors."""
-    out, y = nest.out, nest.results[0]
+    out = nest.out
+    y = nest.results[0]
     across = _rows_axis(nest, factors, free, axis)
     tile = partial(_tile, nest, factors, free, axis, summed)
     rows = 1 if across is None else y.shape[across]
@@ -221,7 +227,8 @@ def _tile(
     rows: Sequence[Sequence[str]],
 ) -> None:
     """So many vectors of the result at each of some indices, from index `v` of the axis on."""
-    out, y = nest.out, nest.results[0]
+    out = nest.out
+    y = nest.results[0]
     names = [[f"s{q}_{t}" for t in range(count)] for q in range(len(rows))]
     out.all(f"v{lanes} {name} = SPLAT_{lanes}(0.0f);" for of_row in names for name in of_row)
     same = [factor for factor in factors if factor.step(free[axis]) == 0]
@@ -249,7 +256,8 @@ def _tile(
 
 def operand(nest: Nest, index: int, labels: Sequence[str], last: str) -> Factor:
     """An operand with labels. A constant lies with its axis of label `last`, if it has one, innermost."""
-    value, tensor = nest.call.values[index], nest.call.tensors[index]
+    value = nest.call.values[index]
+    tensor = nest.call.tensors[index]
     if index in nest.maps or value is None or tensor is None or last not in labels:
         return Factor(nest.operand(index), tuple(labels))
     inner = list(labels).index(last)
@@ -261,19 +269,26 @@ def operand(nest: Nest, index: int, labels: Sequence[str], last: str) -> Factor:
 
 def _last(nest: Nest, free: Sequence[str]) -> str:
     """Label of the axis of the result that lies innermost."""
-    return free[nest.results[0].layout.order[-1]] if free else ""
+    if free:
+        return free[nest.results[0].layout.order[-1]]
+    return ""
 
 
 def gemm(nest: Nest) -> None:
     """The loops of Gemm: alpha A' B' + beta C."""
-    call, y = nest.call, nest.results[0]
-    alpha, beta, sums = call.attribute("alpha", 1.0), call.attribute("beta", 1.0), Sums.of(y.dtype)
+    call = nest.call
+    y = nest.results[0]
+    alpha = call.attribute("alpha", 1.0)
+    beta = call.attribute("beta", 1.0)
+    sums = Sums.of(y.dtype)
     c = nest.operand(2) if nest.call.has(2) and beta != 0.0 else None
 
     def finish(total: str, at: Sequence[str]) -> str:
         shift = c.at(c.broadcast(at, y.shape)) if c else ""
         if alpha == beta == 1.0:
-            return sums.narrow(f"({total} + {sums.wide(shift)})") if c else sums.narrow(total)
+            if c:
+                return sums.narrow(f"({total} + {sums.wide(shift)})")
+            return sums.narrow(total)
         return sums.rounded(
             f"({double(alpha)} * {sums.real(total)}{f' + {double(beta)} * (double){shift}' if c else ''})"
         )
@@ -286,7 +301,8 @@ def gemm(nest: Nest) -> None:
 
 def matmul(nest: Nest) -> None:
     """NumPy's product of stacks of matrices; an operand of one axis is a row, or a column."""
-    left, right = nest.call.shape(0), nest.call.shape(1)
+    left = nest.call.shape(0)
+    right = nest.call.shape(1)
     stacks = [f"b{k}" for k in reversed(range(max(len(left), len(right), 2) - 2))]
     a = [*stacks[len(stacks) - max(len(left) - 2, 0) :], *(["m"] if len(left) > 1 else []), "k"]
     b = [*stacks[len(stacks) - max(len(right) - 2, 0) :], "k", *(["n"] if len(right) > 1 else [])]

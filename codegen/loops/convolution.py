@@ -41,13 +41,15 @@ class _Convolution:
 
     def __post_init__(self) -> None:
         call = self.nest.call
-        self.x, self.y = self.nest.operand(0), self.nest.results[0]
+        self.x = self.nest.operand(0)
+        self.y = self.nest.results[0]
         self.bias = self.nest.operand(2) if self.nest.call.has(2) else None
         self.transposed = call.operator.kind == "ConvTranspose"
         self.sliding = windows(call)
         self.groups = call.attribute("group", 1)
         # channels of the result and of the operand in a group
-        self.outputs, self.read = self.y.shape[1] // self.groups, self.x.shape[1] // self.groups
+        self.outputs = self.y.shape[1] // self.groups
+        self.read = self.x.shape[1] // self.groups
         # the axis along which a tile has several elements: the last spatial one that has any
         last = len(self.y.shape) - 1
         long_axes = [axis for axis in range(2, last) if self.y.shape[axis] > 1]
@@ -59,8 +61,12 @@ class _Convolution:
 
     def elements(self) -> None:
         """The sum of one element after the other."""
-        nest, out, x, y = self.nest, self.nest.out, self.x, self.y
-        weights, sums = nest.operand(1), Sums.of(y.dtype)
+        nest = self.nest
+        out = self.nest.out
+        x = self.x
+        y = self.y
+        weights = nest.operand(1)
+        sums = Sums.of(y.dtype)
         with nest.elements() as at:
             out(f"double sum = {nest.begin(at, '0.0')};")
             group = "0" if self.groups == 1 else "g"
@@ -80,14 +86,17 @@ class _Convolution:
 
     def _channel(self, group: str, c: str) -> str:
         """Channel of the input from that of a group."""
-        return c if group == "0" else f"({group} * {self.read} + {c})"
+        if group == "0":
+            return c
+        return f"({group} * {self.read} + {c})"
 
     # -- channels in vectors ---------------------------------------------------------------------------------
 
     @property
     def in_vectors(self) -> bool:
         """Whether vectors of channels are worth it: weights are known, and a group makes enough channels."""
-        nest, x = self.nest, self.x
+        nest = self.nest
+        x = self.x
         if (
             not nest.lanes
             or x.dtype != "float32"
@@ -101,15 +110,19 @@ class _Convolution:
 
     def vectors(self) -> None:
         """Tiles of channels by elements: a few elements along an axis, or, transposed, one."""
-        out, y, lanes = self.nest.out, self.y, self.nest.lanes
+        out = self.nest.out
+        y = self.y
+        lanes = self.nest.lanes
         # vectors of channels in a tile
         self.count = min(-(-self.outputs // lanes), MOST_VECTORS) if self.transposed else 1
         self.width = self.count * lanes
         self.weights, self.blocks = self._packed()
-        extent, window = y.shape[self.along], self.sliding[self.along - 2]
+        extent = y.shape[self.along]
+        window = self.sliding[self.along - 2]
         start, stop = (extent, extent) if self.transposed else _inside(window)
         if not self.transposed and 2 * (stop - start) < extent and self._padded(window):
-            start, stop = 0, extent
+            start = 0
+            stop = extent
         size = _tile_size(stop - start, lanes)
         whole, rest = divmod(stop - start, size)
         runs = (
@@ -129,7 +142,9 @@ class _Convolution:
 
     def _padded(self, window: Window) -> bool:
         """Copy the operand between zeros, so that every tile lies in it; False where that cannot be."""
-        nest, out, x = self.nest, self.nest.out, self.x
+        nest = self.nest
+        out = self.nest.out
+        x = self.x
         margin = (_tile_size(window.size_out, nest.lanes) - 1) * window.stride
         shape = tuple(extent + 2 * margin * (axis == self.along) for axis, extent in enumerate(x.shape))
         steps = [x.step(axis) for axis in range(len(shape))]
@@ -144,7 +159,8 @@ class _Convolution:
         to = Strided(f"&{begin}", tuple(layout.strides[axis] for axis in order), "float")
         source = Strided(f"&{x.at(['0'] * len(shape))}", tuple(steps[axis] or 0 for axis in order), "float")
         print_copy(out, StridedLoops(tuple(x.shape[axis] for axis in order), (to, source)), shared=False)
-        self.x, self.margin = padded, margin
+        self.x = padded
+        self.margin = margin
         return True
 
     @contextmanager
@@ -153,7 +169,8 @@ class _Convolution:
 
         The outermost is shared out. Along the axis of tiles the index is w.
         """
-        nest, y = self.nest, self.y
+        nest = self.nest
+        y = self.y
         axes = [axis for axis in range(len(y.shape)) if axis not in (1, self.along)]
         free = any(y.shape[axis] > 1 and (nest.whole or axis != row_axis(y.shape)) for axis in axes)
         with ExitStack() as loops:
@@ -183,7 +200,9 @@ class _Convolution:
 
     def _tile(self, at: Sequence[str], elements: int, block: str) -> None:
         """A block of channels of `elements` results from an index (without that of the channel) on."""
-        out, x, lanes = self.nest.out, self.x, self.nest.lanes
+        out = self.nest.out
+        x = self.x
+        lanes = self.nest.lanes
         sums = [(p, j) for p in range(elements) for j in range(self.count)]
         out(f"v{lanes} {', '.join(f's{p}_{j} = SPLAT_{lanes}(0.0f)' for p, j in sums)};")
         with self._taps(at[1:], elements) as tap:
@@ -216,20 +235,25 @@ class _Convolution:
         window = self.sliding[place]
         others = [axis for axis in range(len(self.sliding)) if axis != place]
         start = f"{at[place]} * {window.stride} - {window.pad}"
-        low, high = "0", str(window.kernel)
+        low = "0"
+        high = str(window.kernel)
         if self.margin:  # taps that meet the map in one of the elements
-            reach, by = (elements - 1) * window.stride, window.dilation
+            reach = (elements - 1) * window.stride
+            by = window.dilation
             low = f"larger(({by - 1 - reach} - ({start})) / {by}, 0)"
             high = f"smaller(({window.size - 1 + by} - ({start})) / {by}, {window.kernel})"
         outer = taps(self.nest, [self.sliding[axis] for axis in others], [at[axis] for axis in others])
         with outer as tap, self.nest.out.nested([f"for (int q = {low}; q < {high}; q++)"]):
-            kernel, source = [*tap.kernel], [*tap.source]
+            kernel = [*tap.kernel]
+            source = [*tap.source]
             kernel.insert(place, "q")
             source.insert(place, f"({start} + q * {window.dilation} + {self.margin})")
             yield Taps(kernel, source)
 
     def _store(self, at: Sequence[str], elements: int) -> None:
-        out, y, lanes = self.nest.out, self.y, self.nest.lanes
+        out = self.nest.out
+        y = self.y
+        lanes = self.nest.lanes
         out(f"float sums[{elements * self.width}];")
         out.all(
             f"*(u{lanes} *)(sums + {p * self.width + j * lanes}) = s{p}_{j};"

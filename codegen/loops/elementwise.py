@@ -27,7 +27,9 @@ def scalar(operand: Array) -> str:
 
 def element(operand: Array, at: Sequence[str], shape: Sequence[int]) -> str:
     """The element of an operand that meets the one at an index of a shape that it is broadcast to."""
-    return scalar(operand) if prod(operand.shape) == 1 else operand.at(operand.broadcast(at, shape))
+    if prod(operand.shape) == 1:
+        return scalar(operand)
+    return operand.at(operand.broadcast(at, shape))
 
 
 # -- one real operand ----------------------------------------------------------------------------------------
@@ -56,7 +58,8 @@ def _elu(s: Scalar, call: Call) -> str:
 
 
 def _selu(s: Scalar, call: Call) -> str:
-    alpha, gamma = call.attribute("alpha", 1.6732632423543772), call.attribute("gamma", 1.0507009873554805)
+    alpha = call.attribute("alpha", 1.6732632423543772)
+    gamma = call.attribute("gamma", 1.0507009873554805)
     return f"{s.number(gamma)} * (x > 0 ? x : {s.number(alpha)} * {s.function('expm1', 'x')})"
 
 
@@ -75,7 +78,8 @@ def _hard_sigmoid(s: Scalar, call: Call) -> str:
 
 
 def _shrink(s: Scalar, call: Call) -> str:
-    bias, border = s.number(call.attribute("bias", 0.0)), s.number(call.attribute("lambd", 0.5))
+    bias = s.number(call.attribute("bias", 0.0))
+    border = s.number(call.attribute("lambd", 0.5))
     return f"x < -{border} ? x + {bias} : x > {border} ? x - {bias} : 0"
 
 
@@ -136,14 +140,18 @@ def real(nest: Nest) -> None:
 
 
 def _sign(s: Scalar, call: Call) -> str:
-    return "a > 0 ? 1 : a < 0 ? -1 : a" if s.signed else "a > 0"
+    if s.signed:
+        return "a > 0 ? 1 : a < 0 ? -1 : a"
+    return "a > 0"
 
 
 def _divided(s: Scalar, call: Call) -> str:
     """Integers toward zero; 0 where the divisor is."""
     if s.floating:
         return "a / b"
-    return f"b == 0 ? 0 : b == -1 ? {s.negative('a')} : a / b" if s.signed else "b == 0 ? 0 : a / b"
+    if s.signed:
+        return f"b == 0 ? 0 : b == -1 ? {s.negative('a')} : a / b"
+    return "b == 0 ? 0 : a / b"
 
 
 def _modulo(s: Scalar, call: Call) -> str:
@@ -173,7 +181,9 @@ def _power(s: Scalar, call: Call) -> str:
     if exponent.floating:
         return approximate
     exact = f"({s.ctype})power((uint64_t)a, (uint64_t)b)"
-    return f"b < 0 ? {approximate} : {exact}" if exponent.signed else exact
+    if exponent.signed:
+        return f"b < 0 ? {approximate} : {exact}"
+    return exact
 
 
 def _shifted(s: Scalar, call: Call) -> str:
@@ -181,7 +191,9 @@ def _shifted(s: Scalar, call: Call) -> str:
     inside = f"({s.around})b < {s.bits}"
     if call.attribute("direction", "") == "LEFT":
         return f"{inside} ? ({s.ctype})(({s.around})a << b) : 0"
-    return f"a >> ({inside} ? b : {s.bits - 1})" if s.signed else f"{inside} ? a >> b : 0"
+    if s.signed:
+        return f"a >> ({inside} ? b : {s.bits - 1})"
+    return f"{inside} ? a >> b : 0"
 
 
 def _is_infinite(s: Scalar, call: Call) -> str:
@@ -190,13 +202,17 @@ def _is_infinite(s: Scalar, call: Call) -> str:
         for sign, wanted in ((">", "detect_positive"), ("<", "detect_negative"))
         if call.attribute(wanted, 1)
     ]
-    return f"isinf(a) && ({' || '.join(f'a {sign} 0' for sign in signs)})" if signs else "0"
+    if signs:
+        return f"isinf(a) && ({' || '.join(f'a {sign} 0' for sign in signs)})"
+    return "0"
 
 
 def _clipped(s: Scalar, call: Call) -> str:
     """C expression: min(max(a, b), c); a bound that is not a number is none."""
     x = "(a < b ? b : a)" if call.has(1) else "a"
-    return f"{x} > c ? c : {x}" if call.has(2) else x
+    if call.has(2):
+        return f"{x} > c ? c : {x}"
+    return x
 
 
 def _plain(expression: str) -> Expression:
@@ -268,7 +284,8 @@ FOLDED: dict[str, Fold] = {
 def folded(nest: Nest) -> None:
     """The loops of a function that takes any number of operands, broadcast, from left to right."""
     (y,), kind = nest.results, nest.call.operator.kind
-    s, fold = Scalar(y.dtype), FOLDED[kind]
+    s = Scalar(y.dtype)
+    fold = FOLDED[kind]
     operands = [nest.operand(i) for i in range(len(nest.call.shapes))]
     with nest.alike(*operands) as (result, *values):
         for k, operand in enumerate(values):
@@ -282,7 +299,9 @@ def folded(nest: Nest) -> None:
 
 def batch_normalization(nest: Nest) -> None:
     """The loops of BatchNormalization with given statistics: those that are constants are combined now."""
-    call, x, y = nest.call, nest.operand(0), nest.results[0]
+    call = nest.call
+    x = nest.operand(0)
+    y = nest.results[0]
     if len(nest.results) > 1 or len(x.shape) < 2:
         raise nest.unsupported(
             f"{len(nest.results)} results, of shape {list(y.shape)}", "one, of two axes or more"

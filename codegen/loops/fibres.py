@@ -73,8 +73,14 @@ class Fibres:
         `beside`: operands that are broadcast to the operand's shape; `view`: the result, where the operand is
         seen in another shape than it has.
         """
-        self.nest, self.x, self.axes, self.result, self.reduced = nest, x, list(axes), result, reduced
-        self.y, self.beside, self._seen = view or nest.results[result], list(beside), view is not None
+        self.nest = nest
+        self.x = x
+        self.axes = list(axes)
+        self.result = result
+        self.reduced = reduced
+        self.y = view or nest.results[result]
+        self.beside = list(beside)
+        self._seen = view is not None
         self._index: list[str] = []  # of a fibre of the operand, 0 along its axes
         self._at: list[str] = []  # of the result of a fibre
         self.even = self._strides()  # whether elements lie at even distances
@@ -84,7 +90,9 @@ class Fibres:
 
     def __getitem__(self, name: str) -> str:
         """C expression: a variable of the present fibre."""
-        return f"{name}[c]" if self._columns else name
+        if self._columns:
+            return f"{name}[c]"
+        return name
 
     @property
     def together(self) -> bool:
@@ -113,7 +121,9 @@ class Fibres:
     @property
     def turn(self) -> str:
         """C expression: the index along the one axis of a fibre, in loops over its elements."""
-        return "j0" if self._inside.extents else "0"
+        if self._inside.extents:
+            return "j0"
+        return "0"
 
     @property
     def first(self) -> str:
@@ -133,7 +143,8 @@ class Fibres:
 
     def _strides(self) -> bool:
         """Whether all elements lie at even distances; sets these."""
-        nest, arrays = self.nest, [self.x, self.y, *self.beside]
+        nest = self.nest
+        arrays = [self.x, self.y, *self.beside]
         if not nest.evenly or any(type(array) is not Array for array in arrays):
             return False
         row = nest.row(self.result)
@@ -161,11 +172,14 @@ class Fibres:
                 return 0
             return array.step(self._place(axis))
         own = axis - (len(self.x.shape) - len(array.shape))
-        return 0 if own < 0 or array.shape[own] == 1 else array.step(own)
+        if own < 0 or array.shape[own] == 1:
+            return 0
+        return array.step(own)
 
     def _lay_out(self) -> None:
         """Set the loops over fibres, and those over the elements of one."""
-        x, names = self.x, ["x", "y", *(f"z{k}" for k in range(len(self.beside)))]
+        x = self.x
+        names = ["x", "y", *(f"z{k}" for k in range(len(self.beside)))]
         pointers: list[str] = []
         for array, steps in zip([x, self.y, *self.beside], self._steps, strict=True):
             at = ["0"] * len(array.shape)
@@ -203,7 +217,9 @@ class Fibres:
             with self._each_unevenly():
                 yield
             return
-        out, shared, across = nest.out, nest.sharing, self._across
+        out = nest.out
+        shared = nest.sharing
+        across = self._across
         kinds = ["const ", "", *["const "] * len(self.beside)]
         with out.block(""):
             for kind, name, pointer, array in zip(
@@ -244,7 +260,8 @@ class Fibres:
 
     @contextmanager
     def _each_unevenly(self) -> Iterator[None]:
-        nest, rank = self.nest, len(self.x.shape)
+        nest = self.nest
+        rank = len(self.x.shape)
         if self.reduced:
             with nest.elements(self.result) as at:
                 self._at = at
@@ -326,7 +343,9 @@ class Fibres:
 
     def start(self, value: str) -> str:
         """C expression: what a fold begins with, or what earlier parts of the fibre came to."""
-        return value if self.even else self.nest.begin(self._at, value)
+        if self.even:
+            return value
+        return self.nest.begin(self._at, value)
 
     @contextmanager
     def complete(self, name: str) -> Iterator[str]:

@@ -49,7 +49,8 @@ def integers(nest: Nest, plain: Loops) -> None:
 def _sums(nest: Nest) -> None:
     call = nest.call
     requantization = by.requantization(call)
-    bias, factors = by.bias(call).astype(np.int32), requantization.by
+    bias = by.bias(call).astype(np.int32)
+    factors = requantization.by
     if call.operator.kind in ("Conv", "ConvTranspose"):
         factors = Multipliers(
             *(f.reshape(-1, *(1,) * (len(call.result) - 2)) if f.ndim else f for f in factors)
@@ -67,13 +68,17 @@ def _first_read(call: Call, channel: str) -> str:
     "" if there is one group.
     """
     groups = call.attribute("group", 1)
-    return f"{channel} / {call.result[1] // groups} * {call.shape(0)[1] // groups} + " if groups > 1 else ""
+    if groups > 1:
+        return f"{channel} / {call.result[1] // groups} * {call.shape(0)[1] // groups} + "
+    return ""
 
 
 def _conv(nest: Nest, at: Sequence[str]) -> None:
     call = nest.call
-    rank, per_group = len(call.result), call.shape(1)[1]
-    x, w = centred(nest, 0), centred(nest, 1, (0, *range(2, rank), 1))
+    rank = len(call.result)
+    per_group = call.shape(1)[1]
+    x = centred(nest, 0)
+    w = centred(nest, 1, (0, *range(2, rank), 1))
     first = _first_read(call, at[1])
     with taps(nest, windows(call), at[2:]) as (kernel, places), nest.folded([per_group], "c", 0) as (c,):
         nest.out(f"sum += {x([at[0], first + c, *places])} * {w([at[1], c, *kernel])};")
@@ -81,9 +86,11 @@ def _conv(nest: Nest, at: Sequence[str]) -> None:
 
 def _conv_transpose(nest: Nest, at: Sequence[str]) -> None:
     call = nest.call
-    rank, of_group = len(call.result), call.shape(1)[1]
+    rank = len(call.result)
+    of_group = call.shape(1)[1]
     per_group = call.shape(1)[0] // call.attribute("group", 1)
-    x, w = centred(nest, 0), centred(nest, 1, (1, *range(2, rank), 0))
+    x = centred(nest, 0)
+    w = centred(nest, 1, (1, *range(2, rank), 0))
     first = _first_read(call, at[1])
     channel = f"({at[1]}) % {of_group}" if call.attribute("group", 1) > 1 else at[1]
     with taps(nest, windows(call), at[2:]) as (kernel, places), nest.folded([per_group], "c", 0) as (c,):
@@ -92,8 +99,10 @@ def _conv_transpose(nest: Nest, at: Sequence[str]) -> None:
 
 def _gemm(nest: Nest, at: Sequence[str]) -> None:
     call = nest.call
-    turned_a, turned_b = call.attribute("transA", 0), call.attribute("transB", 0)
-    a, b = centred(nest, 0), centred(nest, 1, (0, 1) if turned_b else (1, 0))
+    turned_a = call.attribute("transA", 0)
+    turned_b = call.attribute("transB", 0)
+    a = centred(nest, 0)
+    b = centred(nest, 1, (0, 1) if turned_b else (1, 0))
     with nest.folded([call.shape(0)[0 if turned_a else 1]], "c", 0) as (c,):
         nest.out(
             f"sum += {a([c, at[0]] if turned_a else [at[0], c])} * "
@@ -102,12 +111,14 @@ def _gemm(nest: Nest, at: Sequence[str]) -> None:
 
 
 def _matmul(nest: Nest, at: Sequence[str]) -> None:
-    left, right = nest.call.shape(0), nest.call.shape(1)
+    left = nest.call.shape(0)
+    right = nest.call.shape(1)
     row = [at[len(at) - 1 - (len(right) > 1)]] if len(left) > 1 else []
     column = [at[len(at) - 1]] if len(right) > 1 else []
     stack = at[: len(at) - len(row) - len(column)]
     axes = [*range(len(right))]
-    a, b = centred(nest, 0), centred(nest, 1, [*axes[:-2], *reversed(axes[-2:])])
+    a = centred(nest, 0)
+    b = centred(nest, 1, [*axes[:-2], *reversed(axes[-2:])])
     with nest.folded([left[len(left) - 1]], "c", 0) as (c,):
         nest.out(
             f"sum += {a([*_of_stack(stack, left), *row, c])} * {b([*_of_stack(stack, right), c, *column])};"
@@ -135,7 +146,9 @@ def _by_table(nest: Nest) -> None:
     index = next(
         i for i, tensor in enumerate(nest.call.tensors) if tensor is not None and not nest.call.constant[i]
     )
-    x, y, table = nest.operand(index), nest.results[0], by.table(nest.call)
+    x = nest.operand(index)
+    y = nest.results[0]
+    table = by.table(nest.call)
     with nest.elements() as at:
         nest.out(f"{y.at(at)} = {looked_up(nest, table, x.at(at))};")
 
@@ -212,7 +225,8 @@ def _read(nest: Nest, at: Sequence[str], *, pool: bool) -> Iterator[list[str]]:
         with taps(nest, windows(nest.call), at[2:]) as tap:
             yield [*at[:2], *tap.source]
         return
-    shape, axes = nest.call.shape(0), sorted(reduced_axes(nest.call) or ())
+    shape = nest.call.shape(0)
+    axes = sorted(reduced_axes(nest.call) or ())
     rest = iter(at if len(at) < len(shape) else [i for k, i in enumerate(at) if k not in axes])
     rows = row_axis(shape)
     with nest.folded(
@@ -230,7 +244,8 @@ def _split(nest: Nest) -> None:
 
     Parts that are not asked for are passed over.
     """
-    call, x = nest.call, nest.operand(0)
+    call = nest.call
+    x = nest.operand(0)
     axis = call.attribute("axis", 0) % len(x.shape)
     for k, start in enumerate(split_starts(call)):
         table = by.recoding(tensor_of(call, 0), call.result_tensors[k])
@@ -276,7 +291,9 @@ def _recoded(nest: Nest) -> Nest:
     results = [tensor for tensor in call.result_tensors if tensor.quantization is not None]
     if len({(tensor.dtype, tensor.quantization) for tensor in results}) > 1:
         raise nest.unsupported("results of several scales", "one scale for all results")
-    arrays, values, tensors = dict(nest.maps), [*call.values], [*call.tensors]
+    arrays = dict(nest.maps)
+    values = [*call.values]
+    tensors = [*call.tensors]
     for index, tensor in enumerate(call.tensors):
         if tensor is None or tensor.quantization is None or (moves and index):
             continue

@@ -29,7 +29,8 @@ MOST_BOXES = 81  # that a Pad is copied in: beyond, each index is looked up
 
 def copied(nest: Nest, source: Callable[[Index], Index]) -> None:
     """Loops that take every element of the result from one place in the operand."""
-    x, y = nest.operand(0), nest.results[0]
+    x = nest.operand(0)
+    y = nest.results[0]
     with nest.elements() as at:
         nest.out(f"{y.at(at)} = {x.at(source(at))};")
 
@@ -74,7 +75,8 @@ def part_copied(
 
 def concat(nest: Nest) -> None:
     """One operand after the other along an axis."""
-    y, start = nest.results[0], 0
+    y = nest.results[0]
+    start = 0
     axis = nest.call.attribute("axis", 0) % len(y.shape)
     for k in range(len(nest.call.shapes)):
         stop = start + nest.call.shape(k)[axis]
@@ -102,7 +104,9 @@ def slice_(nest: Nest) -> None:
 
 def pad(nest: Nest) -> None:
     """A constant, or elements of the map itself, around the map; negative amounts cut it."""
-    amounts, mode, shape = pad_amounts(nest.call), nest.call.attribute("mode", "constant"), nest.call.shape(0)
+    amounts = pad_amounts(nest.call)
+    mode = nest.call.attribute("mode", "constant")
+    shape = nest.call.shape(0)
     if amounts is None:
         raise nest.unsupported("input 1 that is computed", "a constant")
     if mode == "constant":
@@ -122,7 +126,8 @@ def pad(nest: Nest) -> None:
 
 def _padded_in_runs(nest: Nest, sources: Mapping[int, Sequence[int]]) -> bool:
     """Copy box by box what moves on evenly, forwards, backwards or not at all; False where that cannot be."""
-    x, y = nest.operand(0), nest.results[0]
+    x = nest.operand(0)
+    y = nest.results[0]
     axes = [*sources]
     boxes: list[StridedLoops | None] = []
     runs = [even_runs(sources[axis]) for axis in axes]
@@ -171,7 +176,8 @@ def even_runs(sources: Sequence[int]) -> list[EvenRun]:
 
 def _filled(nest: Nest, amounts: Sequence[Span]) -> None:
     """The map, and slabs of a constant on either side of it, one axis after the other."""
-    x, y = nest.operand(0), nest.results[0]
+    x = nest.operand(0)
+    y = nest.results[0]
     fill = scalar(nest.operand(2)) if nest.call.has(2) else "0"
     inner: dict[int, Span] = {}
     for axis, (extent, size, (before, _)) in enumerate(zip(y.shape, x.shape, amounts, strict=True)):
@@ -193,7 +199,8 @@ def expand(nest: Nest) -> None:
 
 def tile(nest: Nest) -> None:
     """The whole operand again and again along every axis."""
-    shape, tiled = nest.operand(0).shape, nest.results[0].shape
+    shape = nest.operand(0).shape
+    tiled = nest.results[0].shape
     factors = {
         axis: (extent // n, n)
         for axis, (n, extent) in enumerate(zip(shape, tiled, strict=True))
@@ -229,7 +236,8 @@ def _copied_in_parts(
 
 def bit_cast(nest: Nest) -> None:
     """The bits of elements as another type of the same width."""
-    a, y = nest.operand(0), nest.results[0]
+    a = nest.operand(0)
+    y = nest.results[0]
     loops = nest.strided([(a, a.in_step(y.shape))])
     if loops is not None:
         to, source = loops.arrays
@@ -244,7 +252,8 @@ def bit_cast(nest: Nest) -> None:
 
 def depth_to_space(nest: Nest) -> None:
     """Blocks of channels laid out as blocks of pixels: depth first (DCR) or column first (CRD)."""
-    block, channels = nest.call.attribute("blocksize", 1), nest.call.result[1]
+    block = nest.call.attribute("blocksize", 1)
+    channels = nest.call.result[1]
     depth_first = nest.call.attribute("mode", "DCR") == "DCR"
 
     _, _, high, wide = nest.call.result
@@ -269,7 +278,8 @@ def depth_to_space(nest: Nest) -> None:
 
 def space_to_depth(nest: Nest) -> None:
     """Blocks of pixels stacked as channels: depth first (DCR) or column first (CRD)."""
-    block, channels = nest.call.attribute("blocksize", 1), nest.call.shape(0)[1]
+    block = nest.call.attribute("blocksize", 1)
+    channels = nest.call.shape(0)[1]
     depth_first = nest.call.attribute("mode", "DCR") == "DCR"
 
     factors = (block, block, channels) if depth_first else (channels, block, block)
@@ -297,7 +307,8 @@ def space_to_depth(nest: Nest) -> None:
 
 def trilu(nest: Nest) -> None:
     """The upper or lower triangle; zero elsewhere."""
-    x, y = nest.operand(0), nest.results[0]
+    x = nest.operand(0)
+    y = nest.results[0]
     sign = ">=" if nest.call.attribute("upper", 1) else "<="
     if nest.call.has(1):
         nest.out(f"const int64_t given = {scalar(nest.operand(1))};")
@@ -341,7 +352,9 @@ def _taken(nest: Nest, name: str, index: str, extent: int) -> str:
 
 def gather(nest: Nest) -> None:
     """Entries of the data along an axis, by index; negative ones count from the end."""
-    data, indices, y = nest.operand(0), nest.operand(1), nest.results[0]
+    data = nest.operand(0)
+    indices = nest.operand(1)
+    y = nest.results[0]
     axis = nest.call.attribute("axis", 0) % len(data.shape)
     after = axis + len(indices.shape)
     _indexed(nest, data.shape[axis : axis + 1])
@@ -356,7 +369,9 @@ def gather(nest: Nest) -> None:
 
 def gather_elements(nest: Nest) -> None:
     """For every element an index of its own along an axis."""
-    data, indices, y = nest.operand(0), nest.operand(1), nest.results[0]
+    data = nest.operand(0)
+    indices = nest.operand(1)
+    y = nest.results[0]
     axis = nest.call.attribute("axis", 0) % len(data.shape)
     _indexed(nest, data.shape)
     if data.shape[axis] == 1:
@@ -377,8 +392,11 @@ def gather_elements(nest: Nest) -> None:
 
 def gather_nd(nest: Nest) -> None:
     """Parts of the data, each by an index along several axes; the first `batch_dims` axes are shared."""
-    data, indices, y = nest.operand(0), nest.operand(1), nest.results[0]
-    shared, count = nest.call.attribute("batch_dims", 0), indices.shape[-1]
+    data = nest.operand(0)
+    indices = nest.operand(1)
+    y = nest.results[0]
+    shared = nest.call.attribute("batch_dims", 0)
+    count = indices.shape[-1]
     after = len(indices.shape) - 1
     _indexed(nest, data.shape[shared : shared + count])
     with nest.each(axes=range(after)) as outer:
@@ -432,7 +450,8 @@ def _data_first(nest: Nest) -> None:
 
 def _update(nest: Nest, at: Index, updates: Array, place: Index, conditions: Sequence[str]) -> None:
     """Put an update where it belongs, if that is to be made."""
-    y, reduction = nest.results[0], nest.call.attribute("reduction", "none")
+    y = nest.results[0]
+    reduction = nest.call.attribute("reduction", "none")
     conditions = [*conditions, *nest.wanted(dict(enumerate(at)))]
     with nest.out.block(f"if ({' && '.join(conditions)})" if conditions else ""):
         nest.out(f"const {y.ctype} x = {updates.at(place)};")
@@ -443,7 +462,9 @@ def _update(nest: Nest, at: Index, updates: Array, place: Index, conditions: Seq
 
 def scatter_elements(nest: Nest) -> None:
     """The data, with updates each at an index of its own along an axis, one after the other."""
-    indices, updates, y = nest.operand(1), nest.operand(2), nest.results[0]
+    indices = nest.operand(1)
+    updates = nest.operand(2)
+    y = nest.results[0]
     axis = nest.call.attribute("axis", 0) % len(y.shape)
     _data_first(nest)
     with nest.alone(), nest.over(indices.shape, "j") as place:
@@ -456,8 +477,11 @@ def scatter_elements(nest: Nest) -> None:
 
 def scatter_nd(nest: Nest) -> None:
     """The data, with parts of it updated, each by an index along the first axes, one after the other."""
-    indices, updates, y = nest.operand(1), nest.operand(2), nest.results[0]
-    count, after = indices.shape[-1], len(indices.shape) - 1
+    indices = nest.operand(1)
+    updates = nest.operand(2)
+    y = nest.results[0]
+    count = indices.shape[-1]
+    after = len(indices.shape) - 1
     _data_first(nest)
     names = [f"k{j}" for j in range(count)]
     rest = len(updates.shape) - after
@@ -467,7 +491,8 @@ def scatter_nd(nest: Nest) -> None:
             nest.out(f"const int {name} = place_of({indices.at([*place, str(j)])}, {y.shape[j]});")
         if nest.whole and nest.evenly and not adds and rest:
             with nest.out.block(f"if ({' && '.join(f'{name} >= 0' for name in names)})"):
-                there, here = [*names, *["0"] * rest], [*place, *["0"] * rest]
+                there = [*names, *["0"] * rest]
+                here = [*place, *["0"] * rest]
                 axes = [(count + k, after + k) for k in range(rest)]
                 if nest.part_copied((y, there), (updates, here), axes):
                     return

@@ -72,7 +72,9 @@ class Array:
             return None
         within = _steps([self.shape[k] for k in mine])[mine.index(axis)]
         if self.slots and behind[0] == row_axis(self.layout.shape):
-            return self.slot * within if self.slots >= self.layout.shape[behind[0]] else None
+            if self.slots >= self.layout.shape[behind[0]]:
+                return self.slot * within
+            return None
         return self.layout.strides[behind[0]] * within
 
     def behind(self, index: Sequence[str]) -> list[str]:
@@ -127,12 +129,16 @@ def plus(index: str, offset: int) -> str:
     """C expression: an index plus an offset."""
     if index.lstrip("-").isdigit():
         return str(int(index) + offset)
-    return index if offset == 0 else f"{index} {'+' if offset > 0 else '-'} {abs(offset)}"
+    if offset == 0:
+        return index
+    return f"{index} {'+' if offset > 0 else '-'} {abs(offset)}"
 
 
 def times(index: str, by: int) -> str:
     """C expression: an index times a number."""
-    return index if by == 1 else f"({index}) * {by}"
+    if by == 1:
+        return index
+    return f"({index}) * {by}"
 
 
 def _steps(shape: Sequence[int]) -> list[int]:
@@ -171,7 +177,10 @@ class Nest:
         lanes: int = 0,
         aliased: AbstractSet[int] = frozenset(),
     ) -> None:
-        self.out, self.call, self.blob, self.whole = out, call, blob, whole
+        self.out = out
+        self.call = call
+        self.blob = blob
+        self.whole = whole
         self.aliased = aliased  # inputs of a Concat, or results of a Split, that are where they belong
         self.lanes = lanes  # floats of a vector; 0: elements are reached one by one, by `Array.at`
         self.results = results
@@ -189,21 +198,25 @@ class Nest:
     @contextmanager
     def unshared(self) -> Iterator[None]:
         """Where a loop is shared out already."""
-        before, self._sharing = self._sharing, False
+        before = self._sharing
+        self._sharing = False
         yield
         self._sharing = before
 
     def reading(self, call: Call, maps: Mapping[int, Array]) -> Nest:
         """The same loops for another operator, on operands that are reached element by element."""
         nest = copy(self)
-        nest.call, nest.maps, nest.lanes = call, maps, 0
+        nest.call = call
+        nest.maps = maps
+        nest.lanes = 0
         return nest
 
     def operand(self, index: int) -> Array:
         """An operand that is a map, or a constant with its values."""
         if index in self.maps:
             return self.maps[index]
-        value, tensor = self.call.values[index], self.call.tensors[index]
+        value = self.call.values[index]
+        tensor = self.call.tensors[index]
         if value is None or tensor is None:
             raise self.unsupported(
                 f"input {index} that is absent, or has no values", "maps and constants with values"
@@ -216,7 +229,9 @@ class Nest:
         """C expression: address of values of any shape and dtype, in C order."""
         kind = CTYPES[values.dtype.name]
         pointer = self.blob.add(values, values.dtype.name)
-        return pointer if kind == "float" else f"((const {kind} *){pointer})"
+        if kind == "float":
+            return pointer
+        return f"((const {kind} *){pointer})"
 
     def constant_array(self, values: np.ndarray) -> Array:
         """Constants of any shape, as an operand."""
@@ -232,7 +247,9 @@ class Nest:
 
     def row(self, result: int = 0) -> int | None:
         """The axis along which a result is made row by row, where its index is r."""
-        return None if self.whole else row_axis(self.results[result].shape)
+        if self.whole:
+            return None
+        return row_axis(self.results[result].shape)
 
     def ends(self, axis: int) -> tuple[str, str]:
         """C expressions: between which indices along an axis elements of the first result are to be made."""
@@ -244,7 +261,9 @@ class Nest:
         `at`: axis -> index.
         """
         row = self.row(result)
-        return [f"{at[row]} == r"] if row is not None and row in at else []
+        if row is not None and row in at:
+            return [f"{at[row]} == r"]
+        return []
 
     # -- loops -----------------------------------------------------------------------------------------------
 
@@ -262,7 +281,8 @@ class Nest:
         stop). With all axes, `[*indices.values()]` is not an index: see `elements`.
         """
         layout = self.results[result].layout
-        axis, before = self.row(result), self._sharing
+        axis = self.row(result)
+        before = self._sharing
         indices: dict[int, str] = {}
         heads: list[str] = []
         for k in layout.order if axes is None else [k for k in layout.order if k in axes]:
@@ -330,7 +350,8 @@ class Nest:
         y = self.results[result]
         if not self.evenly or y.shape != y.layout.shape:
             return None
-        row, spans = self.row(result), spans or {}
+        row = self.row(result)
+        spans = spans or {}
         if row is not None and (
             spans.get(row, (0, y.shape[row])) != (0, y.shape[row]) or y.shape[row] != self.call.rows_out
         ):
@@ -479,17 +500,20 @@ class Nest:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """A block for what one thread does while the others wait for the end of the operator."""
-        before, self._sharing = self._sharing, False
+        before = self._sharing
+        self._sharing = False
         with self.out.nested(["if (m->me == 0)"] if before else []):
             yield
         self._sharing = before
 
     def _head(self, index: str, extent: int, start: int = 0) -> str:
         """A loop from `start` on, shared out if it is the first."""
-        first, stop = str(start), str(start + extent)
+        first = str(start)
+        stop = str(start + extent)
         if self._sharing:
             moved = f" + {start}" if start else ""
-            first, stop = f"FIRST({extent}){moved}", f"STOP({extent}){moved}"
+            first = f"FIRST({extent}){moved}"
+            stop = f"STOP({extent}){moved}"
         self._sharing = False
         return f"for (int {index} = {first}; {index} < {stop}; {index}++)"
 

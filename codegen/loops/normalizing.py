@@ -26,7 +26,8 @@ def _moments(fibres: Fibres) -> None:
     Of floats at even distances both are found in one pass, around the first element of the fibre: no element
     is further from the mean than the root of as many variances as there are elements.
     """
-    nest, count = fibres.nest, _count(fibres.x, fibres.axes)
+    nest = fibres.nest
+    count = _count(fibres.x, fibres.axes)
     if not _in_floats(fibres):
         _mean(fibres)
         _square(fibres, "mean")
@@ -40,7 +41,8 @@ def _moments(fibres: Fibres) -> None:
         with fibres.fold(mean="+", square="+") as element:
             nest.out(f"const double v = (double){element} - {fibres['centre']};")
             nest.out(f"{fibres['mean']} += v;", f"{fibres['square']} += v * v;")
-    mean, square = fibres["mean"], fibres["square"]
+    mean = fibres["mean"]
+    square = fibres["square"]
     fibres.set("mean", f"{mean} / {count}")
     fibres.set("square", f"{square} / {count} - {mean} * {mean}")
     fibres.set("square", f"{square} < 0.0 ? 0.0 : {square}")
@@ -49,7 +51,9 @@ def _moments(fibres: Fibres) -> None:
 
 def _in_floats(fibres: Fibres) -> bool:
     """Whether elements are floats that lie evenly, and what they are scaled by is a float."""
-    x, y, epsilon = fibres.x, fibres.y, fibres.nest.call.attribute("epsilon", 1e-5)
+    x = fibres.x
+    y = fibres.y
+    epsilon = fibres.nest.call.attribute("epsilon", 1e-5)
     return fibres.even and x.dtype == y.dtype == "float32" and epsilon >= LEAST_EPSILON
 
 
@@ -82,7 +86,8 @@ def _inverse(fibres: Fibres) -> None:
 
 def layer_normalization(nest: Nest) -> None:
     """From an axis to the end; results 1 and 2 are the mean and 1 / deviation."""
-    x, out = nest.operand(0), nest.out
+    x = nest.operand(0)
+    out = nest.out
     axes = range(nest.call.attribute("axis", -1) % len(x.shape), len(x.shape))
     for result, k in enumerate(k for k, name in enumerate(nest.call.operator.outputs) if name):
         y = nest.results[result]
@@ -145,9 +150,10 @@ def group_normalization(nest: Nest) -> None:
     Statistics are those of a channel, or of a group of them, over all spatial axes.
     """
     channels = nest.operand(0).shape[1]
-    groups = (
-        nest.call.attribute("num_groups", 1) if nest.call.operator.kind == "GroupNormalization" else channels
-    )
+    if nest.call.operator.kind == "GroupNormalization":
+        groups = nest.call.attribute("num_groups", 1)
+    else:
+        groups = channels
     size = channels // groups
     if _groups_of_channels(nest, groups, size):
         return
@@ -177,8 +183,11 @@ def _groups_of_channels(nest: Nest, groups: int, size: int) -> bool:
 
     False where channels lie otherwise, or are too many.
     """
-    out, x, y = nest.out, nest.operand(0), nest.results[0]
-    channels, spatial = x.shape[1], range(2, len(x.shape))
+    out = nest.out
+    x = nest.operand(0)
+    y = nest.results[0]
+    channels = x.shape[1]
+    spatial = range(2, len(x.shape))
     arrays = (x, y, nest.operand(1), nest.operand(2))
     epsilon = nest.call.attribute("epsilon", 1e-5)
     evenly = nest.evenly and nest.whole and all(type(array) is Array for array in arrays)
@@ -246,8 +255,11 @@ def _groups_of_channels(nest: Nest, groups: int, size: int) -> bool:
 
 def _groups_unevenly(nest: Nest, groups: int, size: int) -> None:
     """The channels of a group come one after the other: its statistics are taken when its first comes."""
-    x, y, out = nest.operand(0), nest.results[0], nest.out
-    scale, bias = nest.operand(1), nest.operand(2)
+    x = nest.operand(0)
+    y = nest.results[0]
+    out = nest.out
+    scale = nest.operand(1)
+    bias = nest.operand(2)
     spatial = range(2, len(x.shape))
     elements = f"{np.prod(x.shape[2:], dtype=np.int64) * size}.0"
     out("int known = -1;", "double mean = 0.0, inverse = 0.0;")
@@ -268,13 +280,16 @@ def _groups_unevenly(nest: Nest, groups: int, size: int) -> None:
                 "known = group;",
             )
         with of_fibre(nest, spatial, at) as i:
-            factor, shift = f"(double){scale.at([at[1]])}", f"(double){bias.at([at[1]])}"
+            factor = f"(double){scale.at([at[1]])}"
+            shift = f"(double){bias.at([at[1]])}"
             out(f"{y.at(i)} = ({y.ctype})(((double){x.at(i)} - mean) * inverse * {factor} + {shift});")
 
 
 def mean_variance_normalization(nest: Nest) -> None:
     """MeanVarianceNormalization over given axes."""
-    x, y, out = nest.operand(0), nest.results[0], nest.out
+    x = nest.operand(0)
+    y = nest.results[0]
+    out = nest.out
     axes = [axis % len(x.shape) for axis in nest.call.attribute("axes", (0, 2, 3))]
     fibres = Fibres(nest, x, axes)
     with fibres.each():
@@ -286,7 +301,10 @@ def mean_variance_normalization(nest: Nest) -> None:
 
 def local_response(nest: Nest) -> None:
     """LRN: divided by a power of the sum of squares over neighbouring channels."""
-    call, out, x, y = nest.call, nest.out, nest.operand(0), nest.results[0]
+    call = nest.call
+    out = nest.out
+    x = nest.operand(0)
+    y = nest.results[0]
     low, high = lrn_reach(call)
     beta = call.attribute("beta", 0.75)
     with nest.elements() as at:

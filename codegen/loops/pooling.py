@@ -25,8 +25,11 @@ def max_pool(nest: Nest) -> None:
 
     Source: MaxPool, storage_order (1: columns first).
     """
-    call, out, x = nest.call, nest.out, nest.operand(0)
-    sliding, scalar = _trimmed(nest), Scalar(x.dtype)
+    call = nest.call
+    out = nest.out
+    x = nest.operand(0)
+    sliding = _trimmed(nest)
+    scalar = Scalar(x.dtype)
     asked = [k for k, name in enumerate(call.operator.outputs) if name]
     if asked == [0]:
         empty = any((window.covered((0, window.size_out)) == 0).any() for window in sliding)
@@ -76,7 +79,9 @@ def _pooled_by_rows(
     `after`: C expressions of what was folded, and of an index of the result -> of an element. False where
     rows do not lie side by side.
     """
-    x, y, last = nest.operand(0), nest.results[0], len(nest.call.result) - 1
+    x = nest.operand(0)
+    y = nest.results[0]
+    last = len(nest.call.result) - 1
     *outer, along = sliding
     begin, end = along.extent((0, along.size_out))  # of the elements that the windows of a row meet
     length = end - begin
@@ -129,7 +134,9 @@ def _pooled_by_pixels(
     nest: Nest, sliding: Sequence[Window], fold: RowFold, after: Callable[[str, Sequence[str]], str]
 ) -> bool:
     """Pixel by pixel, all channels together; False where those do not lie side by side."""
-    x, y, out = nest.operand(0), nest.results[0], nest.out
+    x = nest.operand(0)
+    y = nest.results[0]
+    out = nest.out
     channels = y.shape[1]
     side_by_side = all(type(array) is Array and array.step(1) == 1 for array in (x, y))
     if not nest.evenly or not side_by_side or nest.row() == 1 or not 1 < channels <= MOST_IN_ROW:
@@ -150,7 +157,8 @@ def _pooled_by_pixels(
 
 def _pooled_by_taps(nest: Nest, sliding: Sequence[Window], scalar: Scalar) -> bool:
     """Tap by tap, each for all windows, where no window leaves the map; False where that cannot be."""
-    y, taps_of = nest.results[0], [range(window.kernel) for window in sliding]
+    y = nest.results[0]
+    taps_of = [range(window.kernel) for window in sliding]
     if not all(is_inside(window) for window in sliding) or prod(map(len, taps_of)) > MOST_TAPS:
         return False
     loops: list[StridedLoops] = []
@@ -186,16 +194,20 @@ def _lowest(scalar: Scalar, *, empty: bool) -> str:
 
 def _integer(value: int) -> str:
     """An integer constant, the lowest of its type among them."""
-    return "INT64_MIN" if value == -(1 << 63) else f"INT64_C({value})"
+    if value == -(1 << 63):
+        return "INT64_MIN"
+    return f"INT64_C({value})"
 
 
 def _place(nest: Nest, at: Sequence[str]) -> str:
     """Index in the flattened input."""
     shape = nest.call.shape(0)
-    spatial = (
-        range(2, len(shape)) if nest.call.attribute("storage_order", 0) else range(len(shape) - 1, 1, -1)
-    )
-    steps, step = {0: shape[1] * prod(shape[2:]), 1: prod(shape[2:])}, 1
+    if nest.call.attribute("storage_order", 0):
+        spatial = range(2, len(shape))
+    else:
+        spatial = range(len(shape) - 1, 1, -1)
+    steps = {0: shape[1] * prod(shape[2:]), 1: prod(shape[2:])}
+    step = 1
     for axis in spatial:
         steps[axis], step = step, step * shape[axis]
     return " + ".join(f"(int64_t)({i}) * {steps[axis]}" for axis, i in enumerate(at))
@@ -203,7 +215,8 @@ def _place(nest: Nest, at: Sequence[str]) -> str:
 
 def average_pool(nest: Nest) -> None:
     """The mean of each window, over what it covers of the map, or of the padded map."""
-    x, y = nest.operand(0), nest.results[0]
+    x = nest.operand(0)
+    y = nest.results[0]
     include = bool(nest.call.attribute("count_include_pad", 0))
     counts = [
         np.maximum(window.covered((0, window.size_out), padded=include), 1) for window in windows(nest.call)
@@ -236,7 +249,8 @@ def _summed(
     nest: Nest, x: Array, y: Array, before: Callable[[str], str], after: Callable[[str, Sequence[str]], str]
 ) -> None:
     """Something of every element summed over each window, and something made of the sum."""
-    out, rounded = nest.out, Sums.of(y.dtype).rounded
+    out = nest.out
+    rounded = Sums.of(y.dtype).rounded
     fold = RowFold("double", "0.0", before, lambda a, b: f"({a} + {b})")
     for pooled in (_pooled_by_rows, _pooled_by_pixels):
         if pooled(nest, _trimmed(nest), fold, lambda total, at: rounded(f"({after(total, at)})")):

@@ -42,17 +42,17 @@ def _store_real(nest: Nest, at: Sequence[str], value: str, real: str = "float64"
     """A real number, rounded to the nearest step."""
     result = nest.call.result_tensors[0]
     parameters = quantization(result)
-    shape = (
-        ()
-        if parameters.axis is None
-        else tuple(-1 if axis == parameters.axis else 1 for axis in range(len(result.shape)))
-    )
+    if parameters.axis is None:
+        shape = ()
+    else:
+        shape = tuple(-1 if axis == parameters.axis else 1 for axis in range(len(result.shape)))
     scale, zero = (
         _number(nest, np.reshape(v, shape), at, t)
         for v, t in ((parameters.scale, real), (parameters.zero_point, "int32"))
     )
     least, most = limits(result.dtype)
-    y, nearest = nest.results[0], "rintf" if real == "float32" else "rint"
+    y = nest.results[0]
+    nearest = "rintf" if real == "float32" else "rint"
     nest.out(
         f"{y.at(at)} = ({y.ctype})clamped((int64_t)steps((double){nearest}({value} / {scale})) + ({zero}), "
         f"{least}, {most});"
@@ -62,7 +62,9 @@ def _store_real(nest: Nest, at: Sequence[str], value: str, real: str = "float64"
 def _number(nest: Nest, values: np.ndarray, at: Sequence[str], dtype: str) -> str:
     """C expression: `entry` of values cast to a dtype."""
     constant = entry(nest, values.astype(dtype), at)
-    return f"{constant}f" if dtype == "float32" and "[" not in constant else constant
+    if dtype == "float32" and "[" not in constant:
+        return f"{constant}f"
+    return constant
 
 
 def _quantize(nest: Nest) -> None:
@@ -117,7 +119,8 @@ def _resize(nest: Nest) -> None:
 
     Each goes through a volatile variable, so that none are fused.
     """
-    call, x = nest.call, nest.operand(0)
+    call = nest.call
+    x = nest.operand(0)
     parameters = quantization(tensor_of(call, 0))
     if parameters.axis is not None or not all(call.values[i] is not None for i in (1, 2, 3) if call.has(i)):
         raise nest.unsupported("several scales, or sizes that are computed", "one scale, constant sizes")
@@ -159,7 +162,8 @@ def _interpolated(
     if count == 1:
         index[axis] = f"{places}[{at[axis]}]"
         return _interpolated(nest, at, index, rest, element)
-    weights, name = nest.constant(taps.weights.astype(np.float64)), f"v{axis}"
+    weights = nest.constant(taps.weights.astype(np.float64))
+    name = f"v{axis}"
     nest.out(f"double {name} = 0.0;")
     with nest.out.block(f"for (int t{axis} = 0; t{axis} < {count}; t{axis}++)"):
         index[axis] = f"{places}[({at[axis]}) * {count} + t{axis}]"
@@ -174,8 +178,10 @@ def _softmax(nest: Nest) -> None:
 
     Powers are NumPy's, from a table: a difference of two operands is one of 256 numbers.
     """
-    call, x = nest.call, nest.operand(0)
-    shape, by = call.result, quantization(tensor_of(call, 0))
+    call = nest.call
+    x = nest.operand(0)
+    shape = call.result
+    by = quantization(tensor_of(call, 0))
     scale = by.scale[0]
     axis = call.attribute("axis", -1) % len(shape)
     exact = by.axis is None and x.dtype in BYTES and float(np.float32(scale)) == scale
@@ -205,8 +211,11 @@ FLOATS: dict[str, Loops] = {
 
 def dequantize(nest: Nest) -> None:
     """The loops of DequantizeLinear: (stored - zero point) * scale, in the scale's type."""
-    call, x, y = nest.call, nest.operand(0), nest.results[0]
-    scale, zero = call.values[1], call.values[2] if call.has(2) else np.zeros((), np.int64)
+    call = nest.call
+    x = nest.operand(0)
+    y = nest.results[0]
+    scale = call.values[1]
+    zero = call.values[2] if call.has(2) else np.zeros((), np.int64)
     if (
         scale is None
         or zero is None

@@ -31,7 +31,11 @@ class ReductionLoop(NamedTuple):
 
 def _absolute(nest: Nest, v: str) -> str:
     kind = Scalar(nest.operand(0).dtype)
-    return f"fabs({v})" if kind.floating else f"((int64_t){v} < 0 ? 0 - {v} : {v})" if kind.signed else v
+    if kind.floating:
+        return f"fabs({v})"
+    if kind.signed:
+        return f"((int64_t){v} < 0 ? 0 - {v} : {v})"
+    return v
 
 
 def _square(nest: Nest, v: str) -> str:
@@ -68,8 +72,11 @@ def _axes(nest: Nest) -> list[int]:
 
 def summed(nest: Nest) -> None:
     """Sums and products, of the elements or of something made of each."""
-    row, axes, out = SUMS[nest.call.operator.kind], _axes(nest), nest.out
-    x, y = nest.operand(0), nest.results[0]
+    row = SUMS[nest.call.operator.kind]
+    axes = _axes(nest)
+    out = nest.out
+    x = nest.operand(0)
+    y = nest.results[0]
     held = Sums.of("float64" if row.real else x.dtype)
     fibres = Fibres(nest, x, axes, reduced=True)
     sign = "*" if row.product else "+"
@@ -85,17 +92,17 @@ def summed(nest: Nest) -> None:
                 )
         with fibres.complete("sum") as result:
             total = fibres["sum"]
-            value = (
-                Sums.of(y.dtype).rounded(f"({row.after(nest, held.real(total))})")
-                if row.after
-                else held.narrow(total)
-            )
+            if row.after:
+                value = Sums.of(y.dtype).rounded(f"({row.after(nest, held.real(total))})")
+            else:
+                value = held.narrow(total)
             out(f"{result} = {value};")
 
 
 def extreme(nest: Nest) -> None:
     """The largest element, or the smallest; what is not a number where there is one."""
-    axes, x = _axes(nest), nest.operand(0)
+    axes = _axes(nest)
+    x = nest.operand(0)
     least = nest.call.operator.kind == "ReduceMin"
     fibres = Fibres(nest, x, axes, reduced=True)
     with fibres.each():
@@ -110,8 +117,10 @@ def fold_largest(fibres: Fibres, ctype: str = "", *, least: bool = False) -> Non
 
     Of floats it is not a number where an element is not.
     """
-    nest, x = fibres.nest, fibres.x
-    floating, ctype = Scalar(x.dtype).floating, ctype or x.ctype
+    nest = fibres.nest
+    x = fibres.x
+    floating = Scalar(x.dtype).floating
+    ctype = ctype or x.ctype
     if fibres.floats:
         fibres.set("most", f"{'smallest' if least else 'largest'}_of(x, {fibres.length})")
         return
@@ -132,14 +141,23 @@ def _neutral(dtype: str, *, least: bool) -> str:
     if dtype == "bool":
         return str(int(least))
     if dtype.startswith("float"):
-        return "INFINITY" if least else "-INFINITY"
+        if least:
+            return "INFINITY"
+        return "-INFINITY"
     name = dtype.upper()
-    return f"{name}_MAX" if least else "0" if dtype.startswith("u") else f"{name}_MIN"
+    if least:
+        return f"{name}_MAX"
+    if dtype.startswith("u"):
+        return "0"
+    return f"{name}_MIN"
 
 
 def log_sum_exp(nest: Nest) -> None:
     """The logarithm of the sum of exponentials, moved by the largest element."""
-    axes, out, x, y = _axes(nest), nest.out, nest.operand(0), nest.results[0]
+    axes = _axes(nest)
+    out = nest.out
+    x = nest.operand(0)
+    y = nest.results[0]
     fibres = Fibres(nest, x, axes, reduced=True)
     with fibres.each():
         fibres.variable("double", "most", "-INFINITY")
@@ -155,7 +173,9 @@ def log_sum_exp(nest: Nest) -> None:
 
 def _power(x: Array, exponent: str) -> str:
     """C expression: e to the power of a double, as accurate as the type of an operand."""
-    return f"real_power({exponent}, 0.0)" if x.dtype == "float32" else f"exp({exponent})"
+    if x.dtype == "float32":
+        return f"real_power({exponent}, 0.0)"
+    return f"exp({exponent})"
 
 
 # -- along one axis ------------------------------------------------------------------------------------------
@@ -163,9 +183,12 @@ def _power(x: Array, exponent: str) -> str:
 
 def softmax(nest: Nest) -> None:
     """Softmax and LogSoftmax."""
-    out, x, y = nest.out, nest.operand(0), nest.results[0]
+    out = nest.out
+    x = nest.operand(0)
+    y = nest.results[0]
     axes = [nest.call.attribute("axis", -1) % max(len(y.shape), 1)] if y.shape else []
-    scalar, logarithmic = Scalar(y.dtype), nest.call.operator.kind == "LogSoftmax"
+    scalar = Scalar(y.dtype)
+    logarithmic = nest.call.operator.kind == "LogSoftmax"
     fibres = Fibres(nest, x, axes)
 
     def power_of(element: str) -> str:
@@ -179,18 +202,20 @@ def softmax(nest: Nest) -> None:
             out(f"{fibres['sum']} += (double){power_of(element)};")
         fibres.set("sum", f"log({fibres['sum']})" if logarithmic else f"1.0 / {fibres['sum']}")
         with fibres.elements() as (element, result):
-            value = (
-                f"(double){element} - {fibres['most']} - {fibres['sum']}"
-                if logarithmic
-                else f"(double){power_of(element)} * {fibres['sum']}"
-            )
+            if logarithmic:
+                value = f"(double){element} - {fibres['most']} - {fibres['sum']}"
+            else:
+                value = f"(double){power_of(element)} * {fibres['sum']}"
             out(f"{result} = ({y.ctype})({value});")
 
 
 def lp_normalization(nest: Nest) -> None:
     """Divided by the norm along an axis; 0 where that is 0."""
-    out, x, y = nest.out, nest.operand(0), nest.results[0]
-    axes, p = [nest.call.attribute("axis", -1) % len(y.shape)], nest.call.attribute("p", 2)
+    out = nest.out
+    x = nest.operand(0)
+    y = nest.results[0]
+    axes = [nest.call.attribute("axis", -1) % len(y.shape)]
+    p = nest.call.attribute("p", 2)
     fibres = Fibres(nest, x, axes)
     with fibres.each():
         fibres.variable("double", "norm", "0.0")

@@ -17,10 +17,12 @@ def resize(nest: Nest) -> None:
 
     An axis with one tap moves elements; others weigh them, each inside the next.
     """
-    call, out = nest.call, nest.out
+    call = nest.call
+    out = nest.out
     if any(call.has(i) and call.values[i] is None for i in (1, 2, 3)):
         raise nest.unsupported("sizes that are computed", "constant ones")
-    x, y = nest.operand(0), nest.results[0]
+    x = nest.operand(0)
+    y = nest.results[0]
     taps = {axis: tap for axis in range(len(y.shape)) if (tap := axis_taps(call, axis)) is not None}
     places = {axis: nest.constant(tap.indices.astype(np.int32)) for axis, tap in taps.items()}
     weighed = [axis for axis in reversed(taps) if taps[axis].indices.shape[1] > 1]
@@ -47,7 +49,9 @@ def resize(nest: Nest) -> None:
 def _place(taps: AxisTaps, table: str, axis: int, index: str) -> str:
     """Index in the input of a tap of the element at an index of the result."""
     count = taps.indices.shape[1]
-    return f"{table}[{index}]" if count == 1 else f"{table}[({index}) * {count} + t{axis}]"
+    if count == 1:
+        return f"{table}[{index}]"
+    return f"{table}[({index}) * {count} + t{axis}]"
 
 
 def _weighed(

@@ -35,7 +35,8 @@ def deform_conv(nest: Nest) -> None:
 
 def _in_vectors(nest: Nest) -> bool:
     """Whether channels lie side by side, and constant weights make vectors of them."""
-    x, y = nest.operand(0), nest.results[0]
+    x = nest.operand(0)
+    y = nest.results[0]
     groups = nest.call.attribute("group", 1)
     return (
         bool(nest.lanes)
@@ -52,8 +53,12 @@ def _in_vectors(nest: Nest) -> bool:
 
 def _deformed_tiles(nest: Nest) -> None:
     """Tiles of a few pixels by a few vectors of channels of the result."""
-    call, out, y, lanes = nest.call, nest.out, nest.results[0], nest.lanes
-    groups, taps = call.attribute("group", 1), prod(call.shape(1)[1:])
+    call = nest.call
+    out = nest.out
+    y = nest.results[0]
+    lanes = nest.lanes
+    groups = call.attribute("group", 1)
+    taps = prod(call.shape(1)[1:])
     outputs = y.shape[1] // groups
     vectors = min(-(-outputs // lanes), VECTORS)
     blocks = -(-outputs // (vectors * lanes))
@@ -92,10 +97,14 @@ def _packed(nest: Nest, groups: int, width: int) -> tuple[str, str]:
 
 def _interpolated(nest: Nest, at: Sequence[str], pixel: str) -> None:
     """The elements that the taps of a pixel meet in row `pixel` of `taps`, in the order of `_packed`."""
-    call, out, x = nest.call, nest.out, nest.operand(0)
+    call = nest.call
+    out = nest.out
+    x = nest.operand(0)
     channels, (kh, kw) = x.shape[1], call.shape(1)[2:]
-    groups, offset_groups = call.attribute("group", 1), Deformed.of(call)[4]
-    of_group, of_offset = channels // groups, channels // offset_groups
+    groups = call.attribute("group", 1)
+    offset_groups = Deformed.of(call)[4]
+    of_group = channels // groups
+    of_offset = channels // offset_groups
     together = gcd(of_group, of_offset)  # channels of one group and of one offset
     with nest.over((offset_groups, kh, kw), "k") as (g, row, column):
         _place(nest, at, (g, row, column))
@@ -135,7 +144,10 @@ def _tile(
     bias: str,
 ) -> None:
     """Pixels `at` and after, as many as `size`, by a block (group, number) of channels of the result."""
-    call, out, y, lanes = nest.call, nest.out, nest.results[0], nest.lanes
+    call = nest.call
+    out = nest.out
+    y = nest.results[0]
+    lanes = nest.lanes
     taps = prod(call.shape(1)[1:])
     outputs = y.shape[1] // call.attribute("group", 1)
     width = vectors * lanes
@@ -175,13 +187,17 @@ def _tile(
 
 def _deformed_elements(nest: Nest) -> None:
     """Pixels in the order in which they come, of any type."""
-    call, out, x, y = nest.call, nest.out, nest.operand(0), nest.results[0]
+    call = nest.call
+    out = nest.out
+    x = nest.operand(0)
+    y = nest.results[0]
     if len(x.shape) != 4 or prod(call.shape(1)[1:]) * call.attribute("group", 1) > MOST_TAPS:
         raise nest.unsupported(
             f"weights of shape {[*call.shape(1)]}", f"2 spatial axes, up to {MOST_TAPS} taps of a pixel"
         )
     _, _, _, groups, _ = Deformed.of(call)
-    taps, outputs = prod(call.shape(1)[1:]), y.shape[1] // groups
+    taps = prod(call.shape(1)[1:])
+    outputs = y.shape[1] // groups
     together = max(min(PIXELS, MOST_TAPS // (groups * taps), y.shape[3]), 1)
     held = "float" if y.dtype == "float32" else "double"
     first, stop = nest.ends(3)
@@ -211,7 +227,10 @@ def _deformed_elements(nest: Nest) -> None:
 
 def _deformed_taps(nest: Nest, at: Sequence[str], pixel: str) -> None:
     """The elements that the taps of a pixel meet, interpolated, in row `pixel` of `taps`."""
-    call, out, x, y = nest.call, nest.out, nest.operand(0), nest.results[0]
+    call = nest.call
+    out = nest.out
+    x = nest.operand(0)
+    y = nest.results[0]
     offset_groups = Deformed.of(call)[4]
     channels, (kh, kw) = x.shape[1], call.shape(1)[2:]
     of_offset = channels // offset_groups
@@ -238,7 +257,10 @@ def _place(nest: Nest, at: Sequence[str], tap: tuple[str, str, str]) -> None:
     Variables y0, y1: rows beside it, has_y0, has_y1: whether they are in the map, fy: how far it is from the
     first; of columns alike.
     """
-    call, out, x, offset = nest.call, nest.out, nest.operand(0), nest.operand(2)
+    call = nest.call
+    out = nest.out
+    x = nest.operand(0)
+    offset = nest.operand(2)
     strides, dilations, pads = Deformed.of(call)[:3]
     (height, width), (kh, kw) = x.shape[2:], call.shape(1)[2:]
     g, row, column = tap
@@ -266,7 +288,8 @@ def _weights(nest: Nest) -> Callable[[str, str, str], str]:
 
     Constant weights are packed so that those of all channels lie side by side.
     """
-    value, groups = nest.call.values[1], nest.call.attribute("group", 1)
+    value = nest.call.values[1]
+    groups = nest.call.attribute("group", 1)
     (m, _, kh, kw), taps = nest.call.shape(1), prod(nest.call.shape(1)[1:])
     if value is None:
         w = nest.operand(1)
@@ -290,7 +313,8 @@ def roi_align(nest: Nest) -> None:
         (*(nest.operand(i) for i in range(3)), nest.results[0]),
     )
     count, (_, channels, high, wide) = x.shape[0], y.shape
-    average, ratio = call.attribute("mode", "avg") == "avg", call.attribute("sampling_ratio", 0)
+    average = call.attribute("mode", "avg") == "avg"
+    ratio = call.attribute("sampling_ratio", 0)
     corner = 0.5 if half_pixel(call) else 0.0
     if channels > MOST_TAPS:
         raise nest.unsupported(f"{channels} channels", f"up to {MOST_TAPS}")

@@ -55,7 +55,9 @@ class Scalar:
 
         Short types would become int.
         """
-        return "uint64_t" if self.bits == 64 else "uint32_t"
+        if self.bits == 64:
+            return "uint64_t"
+        return "uint32_t"
 
     def number(self, value: float) -> str:
         """A constant of a floating type.
@@ -64,9 +66,15 @@ class Scalar:
         ('0.1f', '-INFINITY')
         """
         if not np.isfinite(value):
-            return "NAN" if np.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
+            if np.isnan(value):
+                return "NAN"
+            if value > 0:
+                return "INFINITY"
+            return "-INFINITY"
         literal = f"{np.float32(value)!s}f" if self.dtype == "float32" else repr(float(value))
-        return f"({literal})" if value < 0 else literal
+        if value < 0:
+            return f"({literal})"
+        return literal
 
     def function(self, name: str, *operands: str) -> str:
         """C expression: a call of a function of math.h, or of our own for floats (functions.h, prelude.h)."""
@@ -76,25 +84,29 @@ class Scalar:
 
     def arithmetic(self, sign: str, a: str, b: str) -> str:
         """C expression: a + b, a - b or a * b."""
-        return (
-            f"({a} {sign} {b})"
-            if self.floating
-            else f"({self.ctype})(({self.around}){a} {sign} ({self.around}){b})"
-        )
+        if self.floating:
+            return f"({a} {sign} {b})"
+        return f"({self.ctype})(({self.around}){a} {sign} ({self.around}){b})"
 
     def negative(self, a: str) -> str:
         """C expression: -a."""
-        return f"-{a}" if self.floating else self.arithmetic("-", "0", a)
+        if self.floating:
+            return f"-{a}"
+        return self.arithmetic("-", "0", a)
 
     def larger(self, a: str, b: str) -> str:
         """The larger of two; what is not a number where one is not."""
         larger = f"({a} < {b} ? {b} : {a})"
-        return f"({b} != {b} ? {b} : {larger})" if self.floating else larger
+        if self.floating:
+            return f"({b} != {b} ? {b} : {larger})"
+        return larger
 
     def smaller(self, a: str, b: str) -> str:
         """The smaller of two; what is not a number where one is not."""
         smaller = f"({a} > {b} ? {b} : {a})"
-        return f"({b} != {b} ? {b} : {smaller})" if self.floating else smaller
+        if self.floating:
+            return f"({b} != {b} ? {b} : {smaller})"
+        return smaller
 
     def cast(self, a: str, to: str) -> str:
         """An element as one of another type.

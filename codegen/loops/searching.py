@@ -42,8 +42,11 @@ def arg_extreme(nest: Nest) -> None:
     What is not a number is none, unless it stands first: nothing is larger or smaller than that. Source: ONNX
     Runtime.
     """
-    call, x, y = nest.call, nest.operand(0), nest.results[0]
-    axis, kept = call.attribute("axis", 0) % len(x.shape), bool(call.attribute("keepdims", 1))
+    call = nest.call
+    x = nest.operand(0)
+    y = nest.results[0]
+    axis = call.attribute("axis", 0) % len(x.shape)
+    kept = bool(call.attribute("keepdims", 1))
     better = (">" if call.operator.kind == "ArgMax" else "<") + (
         "=" if call.attribute("select_last_index", 0) else ""
     )
@@ -63,12 +66,14 @@ def arg_extreme(nest: Nest) -> None:
 
 def _search_together(fibres: Fibres, better: str) -> None:
     """In neighbouring fibres at a time."""
-    nest, ctype = fibres.nest, fibres.x.ctype
+    nest = fibres.nest
+    ctype = fibres.x.ctype
     with fibres.each():
         fibres.variable(ctype, "top", fibres.first)
         fibres.variable("int", "best", "0")
         with fibres.fold() as element:
-            top, best = fibres["top"], fibres["best"]
+            top = fibres["top"]
+            best = fibres["best"]
             nest.out(
                 f"const {ctype} x_k = {element};",
                 f"const int wins = x_k {better} {top};",
@@ -81,7 +86,8 @@ def _search_together(fibres: Fibres, better: str) -> None:
 
 def _search_dense(fibres: Fibres, better: str) -> None:
     """Block by block of a fibre that lies side by side: the best block, and its first such element."""
-    nest, extent = fibres.nest, fibres.x.shape[fibres.axes[0]]
+    nest = fibres.nest
+    extent = fibres.x.shape[fibres.axes[0]]
     how, start = ("max", "-INFINITY") if better == ">" else ("min", "INFINITY")
     out = nest.out
     with fibres.each():
@@ -99,7 +105,8 @@ def _search_dense(fibres: Fibres, better: str) -> None:
 
 def hardmax(nest: Nest) -> None:
     """1 at the first largest element along an axis, 0 elsewhere; what is not a number is the largest."""
-    x, y = nest.operand(0), nest.results[0]
+    x = nest.operand(0)
+    y = nest.results[0]
     axis = nest.call.attribute("axis", -1) % len(x.shape)
     fibres = Fibres(nest, x, [axis])
     if fibres.even and x.dtype == "float32" and x.shape[axis]:
@@ -114,7 +121,8 @@ def hardmax(nest: Nest) -> None:
 
 def _mark_largest(fibres: Fibres) -> None:
     """The first that is as large as the largest, or the first that is not a number."""
-    nest, extent = fibres.nest, fibres.length
+    nest = fibres.nest
+    extent = fibres.length
     with fibres.each():
         fibres.variable("float", "most", "-INFINITY")
         fold_largest(fibres)
@@ -141,11 +149,14 @@ def cumulative(nest: Nest) -> None:
 
     Exclusive: without the element itself. Raises Unsupported for an axis that is computed.
     """
-    call, x, y = nest.call, nest.operand(0), nest.results[0]
+    call = nest.call
+    x = nest.operand(0)
+    y = nest.results[0]
     axes = call.ints(1)
     if axes is None:
         raise nest.unsupported("an axis that is computed", "a constant")
-    axis, s = axes[0] % len(x.shape), Scalar(x.dtype)
+    axis = axes[0] % len(x.shape)
+    s = Scalar(x.dtype)
     fibres = Fibres(nest, x, [axis])
     if fibres.together and _accumulated_by_rows(nest, axis):
         return
@@ -156,11 +167,10 @@ def cumulative(nest: Nest) -> None:
         sign, nothing = ("*", 1) if call.operator.kind == "CumProd" else ("+", 0)
         nest.out(f"{s.ctype} total = {nothing};")
         extent, (first, stop) = x.shape[axis], nest.ends(axis)
-        head = (
-            f"for (int k = {extent} - 1; k >= {first}; k--)"
-            if call.attribute("reverse", 0)
-            else f"for (int k = 0; k < {stop}; k++)"
-        )
+        if call.attribute("reverse", 0):
+            head = f"for (int k = {extent} - 1; k >= {first}; k--)"
+        else:
+            head = f"for (int k = 0; k < {stop}; k++)"
         with nest.out.block(head):
             wanted = " && ".join(nest.wanted({axis: "k"}))
             lines = [
@@ -175,8 +185,10 @@ def _accumulated_by_rows(nest: Nest, axis: int) -> bool:
 
     False where elements lie unevenly, a row is made alone, or threads would have nothing to share.
     """
-    x, y = nest.operand(0), nest.results[0]
-    s, reverse = Scalar(x.dtype), bool(nest.call.attribute("reverse", 0))
+    x = nest.operand(0)
+    y = nest.results[0]
+    s = Scalar(x.dtype)
+    reverse = bool(nest.call.attribute("reverse", 0))
     exclusive = bool(nest.call.attribute("exclusive", 0))
     order = y.layout.order
     outer = [k for k in order[: order.index(axis)] if y.shape[k] > 1]
@@ -192,7 +204,8 @@ def _accumulated_by_rows(nest: Nest, axis: int) -> bool:
     if not even or y.shape != y.layout.shape or any(None in own for own in steps) or not shared:
         return False
     sign, nothing = ("*", "1") if nest.call.operator.kind == "CumProd" else ("+", "0")
-    extent, by = y.shape[axis], -1 if reverse else 1
+    extent = y.shape[axis]
+    by = -1 if reverse else 1
     first = extent - 1 if reverse else 0
     with nest.each(axes=outer) as indices:
 
@@ -222,7 +235,8 @@ def _accumulated_by_rows(nest: Nest, axis: int) -> bool:
 
 def _accumulate_together(fibres: Fibres) -> None:
     """In neighbouring fibres at a time, forwards."""
-    nest, s = fibres.nest, Scalar(fibres.x.dtype)
+    nest = fibres.nest
+    s = Scalar(fibres.x.dtype)
     sign, nothing = ("*", "1") if nest.call.operator.kind == "CumProd" else ("+", "0")
     with fibres.each():
         fibres.variable(s.ctype, "total", nothing)
@@ -240,7 +254,8 @@ def top_k(nest: Nest, stored: Stored | None = None) -> None:
 
     They come best first even if they are not asked to be sorted.
     """
-    call, x = nest.call, nest.operand(0)
+    call = nest.call
+    x = nest.operand(0)
     axis = call.attribute("axis", -1) % len(x.shape)
     if prod(call.result):
         with _others(nest, axis) as at:
@@ -254,11 +269,9 @@ def _before(nest: Nest, a: str, b: str) -> str:
     """Whether an element stands before another: what is not a number counts as the largest."""
     largest = bool(nest.call.attribute("largest", 1))
     compared, nan, other = (f"{a} > {b}", a, b) if largest else (f"{a} < {b}", b, a)
-    return (
-        f"({compared} || (isnan({nan}) && !isnan({other})))"
-        if Scalar(nest.operand(0).dtype).floating
-        else f"({compared})"
-    )
+    if Scalar(nest.operand(0).dtype).floating:
+        return f"({compared} || (isnan({nan}) && !isnan({other})))"
+    return f"({compared})"
 
 
 def _asked(nest: Nest) -> dict[int, Array]:
@@ -270,7 +283,10 @@ def _asked(nest: Nest) -> dict[int, Array]:
 
 def _insert(nest: Nest, x: Array, at: Callable[[str], list[str]], axis: int, stored: Stored | None) -> None:
     """Put every element among the best so far: those behind it move on, and the last falls out."""
-    out, asked, count, extent = nest.out, _asked(nest), nest.call.result[axis], x.shape[axis]
+    out = nest.out
+    asked = _asked(nest)
+    count = nest.call.result[axis]
+    extent = x.shape[axis]
     if [*asked] == [0, 1] and _insert_in_order(nest, x, at, axis):
         if stored:
             here = asked[0].at(at("k"))
@@ -279,11 +295,10 @@ def _insert(nest: Nest, x: Array, at: Callable[[str], list[str]], axis: int, sto
     out("int found = 0;")
     with out.block(f"for (int i = 0; i < {extent}; i++)"):
         out(f"const {x.ctype} x = {x.at(at('i'))};", f"int k = found < {count} ? found++ : {count};")
-        last = (
-            f"({x.ctype}){asked[0].at(at('k - 1'))}"
-            if 0 in asked
-            else x.at(at(f"(int){asked[1].at(at('k - 1'))}"))
-        )
+        if 0 in asked:
+            last = f"({x.ctype}){asked[0].at(at('k - 1'))}"
+        else:
+            last = x.at(at(f"(int){asked[1].at(at('k - 1'))}"))
         with out.block("for (; k > 0; k--)"):
             out(
                 f"const {x.ctype} last = {last};",
@@ -308,7 +323,9 @@ def _insert_in_order(nest: Nest, x: Array, at: Callable[[str], list[str]], axis:
     even = nest.evenly and all(type(array) is Array and array.step(axis) == 1 for array in arrays)
     if not even or x.dtype != "float32" or not nest.whole:
         return False
-    out, count, extent = nest.out, nest.call.result[axis], x.shape[axis]
+    out = nest.out
+    count = nest.call.result[axis]
+    extent = x.shape[axis]
     worse = "<=" if nest.call.attribute("largest", 1) else ">="
     out(
         f"const float *const from = &{x.at(at('0'))};",
@@ -342,7 +359,9 @@ def _rank(nest: Nest, x: Array, at: Callable[[str], list[str]], axis: int, store
 
     For rows of the result that are made one by one: some of the best alone.
     """
-    out, extent, value = nest.out, x.shape[axis], stored("x") if stored else "x"
+    out = nest.out
+    extent = x.shape[axis]
+    value = stored("x") if stored else "x"
     with out.block(f"for (int i = 0; i < {extent}; i++)"):
         out(f"const {x.ctype} x = {x.at(at('i'))};", "int rank = 0;")
         with out.block(f"for (int k = 0; k < {extent}; k++)"):

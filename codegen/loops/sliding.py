@@ -20,7 +20,8 @@ class Taps(NamedTuple):
 @contextmanager
 def taps(nest: Nest, sliding: Sequence[Window], at: Sequence[str], name: str = "k") -> Iterator[Taps]:
     """Loops over the window of the result at a spatial index, axis by axis, outermost first."""
-    tap, heads = Taps([], []), list[str]()
+    tap = Taps([], [])
+    heads = list[str]()
     for axis, (window, o) in enumerate(zip(sliding, at, strict=True)):
         k = f"{name}{axis}"
         if window.size == 1 and is_inside(window):
@@ -52,11 +53,10 @@ def _whole(window: Window, k: str) -> str:
 def _direct(window: Window, k: str, start: str) -> str:
     if is_inside(window):
         return _whole(window, k)
-    first = (
-        f"larger(-{start}, 0)"
-        if window.dilation == 1
-        else f"(larger(-{start}, 0) + {window.dilation - 1}) / {window.dilation}"
-    )
+    if window.dilation == 1:
+        first = f"larger(-{start}, 0)"
+    else:
+        first = f"(larger(-{start}, 0) + {window.dilation - 1}) / {window.dilation}"
     return (
         f"for (int {k} = {first}; {k} < {window.kernel} && {start} + {_times(k, window.dilation)} < "
         f"{window.size}; {k}++)"
@@ -73,10 +73,14 @@ def _transposed(window: Window, k: str, start: str) -> str:
 
 
 def _times(index: str, factor: int) -> str:
-    return index if factor == 1 else f"{index} * {factor}"
+    if factor == 1:
+        return index
+    return f"{index} * {factor}"
 
 
 def _sum(index: str, factor: int, shift: int) -> str:
     if not shift:
-        return index if factor == 1 else f"({index} * {factor})"
+        if factor == 1:
+            return index
+        return f"({index} * {factor})"
     return f"({_times(index, factor)} {'-' if shift < 0 else '+'} {abs(shift)})"

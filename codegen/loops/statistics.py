@@ -33,9 +33,14 @@ def two_passes(nest: Nest, kept: Array) -> None:
 
 def _statistics(nest: Nest, kept: Array) -> None:
     """Statistics of the part `from` up to `to`, joined with what is kept."""
-    out, call, x = nest.out, nest.call, nest.operand(0)
-    width, axes, together = WIDTHS[call.operator.kind], normalized_axes(call), channels_together(call)
-    heads, state = list[str](), list[str]()
+    out = nest.out
+    call = nest.call
+    x = nest.operand(0)
+    width = WIDTHS[call.operator.kind]
+    axes = normalized_axes(call)
+    together = channels_together(call)
+    heads = list[str]()
+    state = list[str]()
     for axis in range(len(x.shape)):
         size = together if axis == 1 else 1
         if axis in axes:
@@ -104,8 +109,13 @@ def _statistics(nest: Nest, kept: Array) -> None:
 
 def _elements(nest: Nest, kept: Array) -> None:
     """The elements of the box, from complete statistics."""
-    out, call, x, y = nest.out, nest.call, nest.operand(0), nest.results[0]
-    axes, together, kind = normalized_axes(call), channels_together(call), call.operator.kind
+    out = nest.out
+    call = nest.call
+    x = nest.operand(0)
+    y = nest.results[0]
+    axes = normalized_axes(call)
+    together = channels_together(call)
+    kind = call.operator.kind
     with nest.elements() as at:
         state = [
             "0" if axis in axes else f"({i}) / {together}" if axis == 1 and together > 1 else i
@@ -139,7 +149,8 @@ def _scaled(nest: Nest, at: Sequence[str]) -> str:
     text = ""
     for index, sign in ((1, "*"), (2, "+")):
         if nest.call.has(index):
-            factor, y = nest.operand(index), nest.results[0]
+            factor = nest.operand(index)
+            y = nest.results[0]
             by_channel = nest.call.operator.kind in ("InstanceNormalization", "GroupNormalization")
             place = [at[1]] if by_channel else factor.broadcast(at, y.shape)
             text += f" {sign} (double){factor.at(place)}"

@@ -40,7 +40,11 @@ def flat(at: Sequence[str], shape: Sequence[int]) -> str:
 
 def less(value: str, zero: int) -> str:
     """A stored integer less its zero point."""
-    return f"({value} - {zero})" if zero > 0 else f"({value} + {-zero})" if zero < 0 else value
+    if zero > 0:
+        return f"({value} - {zero})"
+    if zero < 0:
+        return f"({value} + {-zero})"
+    return value
 
 
 def centred(nest: Nest, index: int, order: Sequence[int] | None = None) -> Element:
@@ -48,7 +52,8 @@ def centred(nest: Nest, index: int, order: Sequence[int] | None = None) -> Eleme
 
     `order`: of the axes, in which a constant is packed.
     """
-    value, parameters = nest.call.values[index], quantization(tensor_of(nest.call, index))
+    value = nest.call.values[index]
+    parameters = quantization(tensor_of(nest.call, index))
     if value is None:
         array = nest.operand(index)
         return lambda at: less(array.at(at), parameters.zero_point[0])

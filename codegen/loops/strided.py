@@ -138,9 +138,11 @@ def _copy_rows(out: Writer, loops: StridedLoops, *, shared: bool) -> None:
     *outer, length = loops.extents
     to, source = loops.arrays
     if not outer:
-        first, count = "0", str(length)
+        first = "0"
+        count = str(length)
         if shared:
-            first, count = f"FIRST({length})", f"(STOP({length}) - FIRST({length}))"
+            first = f"FIRST({length})"
+            count = f"(STOP({length}) - FIRST({length}))"
         out(f"memcpy(to + {first}, from + {first}, (size_t){count} * sizeof *to);")
         return
     indices = [f"i{k}" for k in range(len(outer))]
@@ -161,7 +163,9 @@ def _matrix(loops: StridedLoops) -> tuple[int, int] | None:
     if len(rows) != 1 or len(columns) != 1 or rows == columns:
         return None
     enough = min(loops.extents[rows[0]], loops.extents[columns[0]]) >= TRANSPOSED
-    return (rows[0], columns[0]) if enough else None
+    if enough:
+        return (rows[0], columns[0])
+    return None
 
 
 def _transpose(out: Writer, loops: StridedLoops, rows: int, columns: int, *, shared: bool) -> None:

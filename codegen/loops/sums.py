@@ -26,7 +26,9 @@ class Sums:
     @property
     def ctype(self) -> str:
         """C type of a sum under way."""
-        return "double" if self.scalar.floating else "uint64_t"
+        if self.scalar.floating:
+            return "double"
+        return "uint64_t"
 
     def wide(self, element: str) -> str:
         """C expression: an element as a term."""
@@ -34,7 +36,9 @@ class Sums:
 
     def narrow(self, total: str) -> str:
         """C expression: a sum as an element."""
-        return total if self.scalar.dtype == "float64" else f"({self.scalar.ctype}){total}"
+        if self.scalar.dtype == "float64":
+            return total
+        return f"({self.scalar.ctype}){total}"
 
     def real(self, total: str) -> str:
         """A sum, or an element, as a double."""
@@ -42,7 +46,9 @@ class Sums:
 
     def rounded(self, value: str) -> str:
         """A double as an element: integers are cut off."""
-        return DOUBLE.cast(value, self.scalar.dtype) if self.scalar.dtype != "float64" else value
+        if self.scalar.dtype != "float64":
+            return DOUBLE.cast(value, self.scalar.dtype)
+        return value
 
 
 def double(value: float) -> str:

@@ -39,11 +39,10 @@ def _sums(memory: EmulatedMemory, d: Mapping[str, int], row: int, count: int) ->
     sums = _of_padding(memory, d, count) if window is None else _of_windows(memory, d, window)
     if Operation(d["operation"]).needs_second:
         second = second_operand(memory, d, row, count)
-        sums = (
-            sums * second
-            if d["operation"] == Operation.MUL
-            else d["a_multiplier"] * sums + d["b_multiplier"] * second
-        )
+        if d["operation"] == Operation.MUL:
+            sums = sums * second
+        else:
+            sums = d["a_multiplier"] * sums + d["b_multiplier"] * second
     if held is not None:
         sums = np.maximum(sums, held) if d["operation"] == Operation.MAX else sums + held
     return wrapped(sums)
@@ -57,7 +56,8 @@ def _of_padding(memory: EmulatedMemory, d: Mapping[str, int], count: int) -> np.
 
 def _of_windows(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow) -> np.ndarray:
     """(rows, columns, channels) int64: sums over windows; ADD, MUL: first operand."""
-    operation, zero = Operation(d["operation"]), d["a_zero"]
+    operation = Operation(d["operation"])
+    zero = d["a_zero"]
     if operation is Operation.CONV:
         return _convolved(memory, d, window)
     if operation is Operation.DEPTHWISE:
@@ -78,7 +78,8 @@ def _copied(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow)
     operand = first_operand(memory, d, window, d["out_blocks"], np.int64, d["a_zero"])
     each = window.over(operand)[:, :, 0, 0]
     blocks = each.reshape(*each.shape[:2], d["out_blocks"], memory.lanes)
-    copied, k = blocks.copy(), np.arange(d["lanes"])
+    copied = blocks.copy()
+    k = np.arange(d["lanes"])
     for o, a in zip(d["o_lane"] + k * d["o_lane_step"], d["a_lane"] + k * d["a_lane_step"], strict=True):
         copied[..., o] = blocks[..., a]
     return copied.reshape(each.shape)[..., : result_channels(d, memory.lanes)]
@@ -92,7 +93,8 @@ def _convolved(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWind
     ]
     operand -= d["a_zero"]
     windows = window.over(operand)
-    pixels, terms = windows.shape[0] * windows.shape[1], matrix.shape[0]
+    pixels = windows.shape[0] * windows.shape[1]
+    terms = matrix.shape[0]
     return (windows.reshape(pixels, terms) @ matrix).reshape(*windows.shape[:2], -1).astype(np.int64)
 
 

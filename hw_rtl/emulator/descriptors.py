@@ -25,11 +25,10 @@ def entry_of(command: Command, lanes: int) -> DescriptorEntry:
     """Entry of a DESCRIBE command."""
     assert command.kind is not None
     values = {name: command.values.get(name, 0) for name in command.layout.by_name}
-    problem = (
-        _transfer_problem(values, lanes)
-        if command.kind is Kind.TRANSFER
-        else _computation_problem(values, lanes)
-    )
+    if command.kind is Kind.TRANSFER:
+        problem = _transfer_problem(values, lanes)
+    else:
+        problem = _computation_problem(values, lanes)
     return DescriptorEntry(command.kind, values, problem)
 
 
@@ -50,7 +49,8 @@ def _computation_problem(d: Mapping[str, int], lanes: int) -> str:
     """Why a computation raises FIELD whatever its rows; empty if it does not."""
     if d["operation"] not in list(Operation) or d["scale"] not in list(Scale):
         return f"operation {d['operation']}, scale {d['scale']}"
-    operation, whole = Operation(d["operation"]), d["first"] and d["last"]
+    operation = Operation(d["operation"])
+    whole = d["first"] and d["last"]
     sizes = "a_slots a_height a_width kernel_rows kernel_columns dilation out_blocks out_tail o_width".split()
     sizes += ["o_slots"] * d["last"] + ["b_slots"] * (not whole or operation.needs_second)
     sizes += ["in_blocks", "in_tail"] * (operation is Operation.CONV)
@@ -102,7 +102,8 @@ def moved(d: Mapping[str, int], command: Mapping[str, int], lanes: int) -> Mappi
     operation = d["operation"]  # of a corrupted entry: none that there is
     if operation in WEIGHTED and not d["w_slots"]:
         raise Fault(Error.FIELD, "w_slots is 0")
-    read, written = command["from_block"], command["to_block"]
+    read = command["from_block"]
+    written = command["to_block"]
     slot = command["slot"] % d["w_slots"] if d["w_slots"] else 0
     bases = {
         "a_base": d["a_base"] + read * d["a_block_words"],

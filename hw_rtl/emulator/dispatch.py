@@ -23,13 +23,15 @@ def dispatched(chip: EmulatedChip, commands: Sequence[Command]) -> Iterator[Disp
             yield command
             chip.describe(command)
             continue
-        values, queue = command.values, OPCODES.index(command.opcode)
+        values = command.values
+        queue = OPCODES.index(command.opcode)
         waits = (values[name] for name in WAITS)
         targets = tuple(
             0 if wait == NO_WAIT else max(0, before - wait)
             for wait, before in zip(waits, number, strict=True)
         )
-        descriptor, wanted = values["descriptor"], Kind.COMPUTATION if queue == EXEC else Kind.TRANSFER
+        descriptor = values["descriptor"]
+        wanted = Kind.COMPUTATION if queue == EXEC else Kind.TRANSFER
         entry = chip.entries[descriptor]
         if entry is None or entry.kind is not wanted:
             text = f"entry {descriptor} is {entry.kind.name if entry else 'empty'}; accepted: {wanted.name}"

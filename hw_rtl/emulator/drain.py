@@ -21,7 +21,8 @@ def result_writes(memory: EmulatedMemory, d: Mapping[str, int], row: int, sums: 
     Raises Fault BUFFER, Hazard.
     """
     count, width, channels = sums.shape
-    blocks, lanes = d["out_blocks"], memory.lanes
+    blocks = d["out_blocks"]
+    lanes = memory.lanes
     results = np.zeros((count, width, blocks * lanes), np.uint8)
     results[..., :channels] = _result(memory, d, sums)
     words = results.reshape(count, width, blocks, lanes).transpose(0, 2, 1, 3)
@@ -50,7 +51,8 @@ def _written(d: Mapping[str, int], lanes: int) -> np.ndarray:
 def held_writes(memory: EmulatedMemory, d: Mapping[str, int], row: int, sums: np.ndarray) -> Writes:
     """Writes of partial sums as int32, row by row, of sums (rows, columns, channels) int64."""
     count, width, channels = sums.shape
-    blocks, lanes = d["out_blocks"], memory.lanes
+    blocks = d["out_blocks"]
+    lanes = memory.lanes
     padded = np.empty((count, width, blocks * lanes), "<i4")
     padded[..., channels:] = memory.rng.integers(-(1 << 31), 1 << 31)
     padded[..., :channels] = sums

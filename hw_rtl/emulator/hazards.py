@@ -71,7 +71,8 @@ class Hazards:
 
     def touch(self, accesses: Accesses, patch: Patch, *, writes: bool) -> None:
         """Note an access of the running command. Raises Hazard."""
-        job, unit = self.job, accesses.unit
+        job = self.job
+        unit = accesses.unit
         written = [patch.entries(of) for of in accesses.written]  # by queue
         read = [patch.entries(of) for of in accesses.read] if writes else []
         for other in range(3):
@@ -92,9 +93,11 @@ class Hazards:
         (written[job.queue] if writes else patch.entries(accesses.read[job.queue]))[...] = job.index + 1
 
     def _ordered(self, seen: np.ndarray, patch: Patch, other: int, unit: str, does: tuple[str, str]) -> None:
-        last, finished = int(seen.max()), self.job.finished[other]
+        last = int(seen.max())
+        finished = self.job.finished[other]
         if last > finished:
-            this, that = _name(self.job.queue, self.job.index), _name(other, last - 1)
+            this = _name(self.job.queue, self.job.index)
+            that = _name(other, last - 1)
             where = f"{unit} {patch.first(seen > finished)}"
             raise Hazard(f"{this} {does[0]} a {unit} that {that} {does[1]}, and no wait orders them: {where}")
 

@@ -21,7 +21,8 @@ def first_operand(
     padding: int,
 ) -> np.ndarray:
     """(rows, columns, channels of whole blocks) of `dtype`: raw values of a window, `padding` outside."""
-    rows, columns = window.rows, window.columns
+    rows = window.rows
+    columns = window.columns
     operand = np.empty((rows.size, columns.size, blocks, memory.lanes), dtype)
     if rows.padded(d["a_height"]) or columns.padded(d["a_width"]):
         operand[...] = padding
@@ -58,7 +59,9 @@ def second_operand(memory: EmulatedMemory, d: Mapping[str, int], row: int, count
 
 def held_sums(memory: EmulatedMemory, d: Mapping[str, int], row: int, count: int) -> np.ndarray:
     """(rows, columns, channels) int64: partial sums of earlier commands."""
-    width, blocks, lanes = d["o_width"], d["out_blocks"], memory.lanes
+    width = d["o_width"]
+    blocks = d["out_blocks"]
+    lanes = memory.lanes
     sums = np.empty((count, width, blocks, lanes), np.int64)
     for y in range(count):
         stored = np.ascontiguousarray(
@@ -77,7 +80,9 @@ def b_patch(d: Mapping[str, int], row: int, columns: int) -> Patch:
 
 def byte_type(unsigned: int) -> type[np.uint8] | type[np.int8]:
     """Type of the bytes of an operand or of weights."""
-    return np.uint8 if unsigned else np.int8
+    if unsigned:
+        return np.uint8
+    return np.int8
 
 
 def result_channels(d: Mapping[str, int], lanes: int) -> int:

@@ -54,9 +54,10 @@ class Scheduler:
         # by entry: 1 + index of each queue's last command that names it
         self.named = [[0, 0, 0] for _ in range(DESCRIPTORS)]
         self.held: tuple[DispatchedJob, Writes] | None = None  # a computation and its result
-        self.preference = (
-            [LOAD, EXEC, WRITING, STORE] if order is QueueOrder.EAGER_LOADS else [STORE, EXEC, WRITING, LOAD]
-        )
+        if order is QueueOrder.EAGER_LOADS:
+            self.preference = [LOAD, EXEC, WRITING, STORE]
+        else:
+            self.preference = [STORE, EXEC, WRITING, LOAD]
 
     def run(self, commands: Sequence[Command]) -> None:
         """Run all commands in this order. Raises ProgramError, Hazard."""

@@ -29,7 +29,9 @@ def _copy_row(
     memory: EmulatedMemory, d: Mapping[str, int], command: Mapping[str, int], k: int, store: bool
 ) -> None:
     """Copy row k of a command."""
-    lanes, columns, tail = memory.lanes, d["columns"], d["tail"]
+    lanes = memory.lanes
+    columns = d["columns"]
+    tail = d["tail"]
     space = Space(d["space"])
     base = (
         d["base"] * {Space.BUFFER: 1, Space.FACTORS: FACTOR_BYTES, Space.TABLES: TABLE_BYTES // lanes}[space]

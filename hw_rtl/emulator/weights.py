@@ -28,7 +28,8 @@ def weights(
     """
     lanes = memory.lanes
     row_terms = d["kernel_columns"] * depth
-    skipped, terms = window.first_kernel_row * row_terms, window.kernel_rows * row_terms
+    skipped = window.first_kernel_row * row_terms
+    terms = window.kernel_rows * row_terms
     # lanes of the one block that have no weights
     ahead = d["o_lane"] if d["operation"] == Operation.CONV else 0
     outputs = [lanes] * (d["out_blocks"] - 1) + [d["out_tail"] - ahead]

@@ -29,12 +29,16 @@ class WindowAxis(NamedTuple):
     @property
     def size(self) -> int:
         """Entries of the array."""
-        return (self.outputs - 1) * self.stride + self.kernel if self.shared else self.outputs * self.kernel
+        if self.shared:
+            return (self.outputs - 1) * self.stride + self.kernel
+        return self.outputs * self.kernel
 
     @property
     def array_stride(self) -> int:
         """Entries from one window to the next."""
-        return self.stride if self.shared else self.kernel
+        if self.shared:
+            return self.stride
+        return self.kernel
 
     def _pieces(self) -> Iterator[tuple[int, int, int, int, int]]:
         """Arithmetic sequences: (first entry, step of entries, first place, step of places, length)."""

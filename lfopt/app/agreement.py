@@ -53,11 +53,10 @@ class Agreement:
         differ += "" if self.judge == "reference" else f" from those of {self.judge}"
         if self.scale is None or self.accepted_error is None:
             return differ
-        by = (
-            f"by up to {self.largest_error:.2g} of its range"
-            if self.largest_error is not None
-            else "(infinite, or not a number)"
-        )
+        if self.largest_error is not None:
+            by = f"by up to {self.largest_error:.2g} of its range"
+        else:
+            by = "(infinite, or not a number)"
         return f"{differ} {by}; accepted: {self.accepted_error:.2g} of {self.scale:.3g}"
 
 
@@ -69,7 +68,9 @@ def said_of(agreements: Sequence[Agreement]) -> list[str]:
         if one.largest_error is not None and one.accepted_error is not None
     ]
     if not real:
-        return ["reference: integers, to be equal bit by bit"] if agreements else []
+        if agreements:
+            return ["reference: integers, to be equal bit by bit"]
+        return []
     error, accepted, worst = max(real, key=lambda one: one[0] / max(one[1], np.finfo(np.float64).tiny))
     others = f", the worst of {len(real)} outputs" if len(real) > 1 else ""
     vague = [
@@ -107,15 +108,14 @@ class Expected:
             return tuple(self._compared(name, outputs[name]) for name in self.exact)
 
     def _compared(self, name: str, output: np.ndarray) -> Agreement:
-        exact, rounded = self.exact[name], [run[name] for run in self.rounded]
+        exact = self.exact[name]
+        rounded = [run[name] for run in self.rounded]
         as_given = np.any([_same(output, one) for one in (exact.astype(output.dtype), *rounded)], axis=0)
         if output.dtype.name not in REALS:
             return Agreement(name, output.size, int((~as_given).sum()), 0, None, None, None)
-        last_place, output, rounded = (
-            REALS[output.dtype.name],
-            output.astype(np.float64),
-            [one.astype(np.float64) for one in rounded],
-        )
+        last_place = REALS[output.dtype.name]
+        output = output.astype(np.float64)
+        rounded = [one.astype(np.float64) for one in rounded]
         finite = np.isfinite(exact) & np.all([np.isfinite(one) for one in (output, *rounded)], axis=0)
         sure = exact[finite]
         largest = float(np.abs(sure).max(initial=0.0))
@@ -145,7 +145,8 @@ def expected(graph: Graph, inputs: Arrays, stored: str = "") -> Expected:
     `stored`: the element type, of REALS, that float32 maps and weights are rounded to; "": they are stored as
     they are.
     """
-    real, exact = _real(graph), exactly(graph, inputs)
+    real = _real(graph)
+    exact = exactly(graph, inputs)
     sizes = [value.size for value in exact.values() if value.dtype.name in REALS]
     if not sizes:
         return Expected(exact, (), 0.0)
@@ -209,7 +210,9 @@ class _Rounding:
 
     def __init__(self, real: frozenset[str], rng: np.random.Generator, last_place: float) -> None:
         """`last_place`: ulp of 1 of the type that results are stored in, if shorter than theirs; else 0."""
-        self.real, self.rng, self.last_place = real, rng, last_place
+        self.real = real
+        self.rng = rng
+        self.last_place = last_place
         self.one_sum = last_place  # largest relative error of a sum so far
 
     def stored(self, value: np.ndarray) -> np.ndarray:
@@ -222,7 +225,8 @@ class _Rounding:
             )
 
     def __call__(self, call: Call, operands: Sequence[Part | None], results: Results) -> Results:
-        row, names = row_of(call), [name for name in call.operator.outputs if name]
+        row = row_of(call)
+        names = [name for name in call.operator.outputs if name]
         if (
             row.picks
             or row.family in MOVING
@@ -241,7 +245,8 @@ class _Rounding:
 
     def _disturbed(self, call: Call, operands: Sequence[Part | None], result: np.ndarray) -> np.ndarray:
         wide = np.float64 if result.dtype == np.float64 else np.float32  # of the accumulator
-        terms, ulp = _terms(call), float(np.finfo(wide).eps)
+        terms = _terms(call)
+        ulp = float(np.finfo(wide).eps)
         relative = ulp / 4 * (terms / 2) ** 0.5 if terms > 1 else ulp / 2
         if row_of(call).macs is not none and result.dtype == np.float32:
             relative = max(relative, self.last_place / 4)
@@ -264,7 +269,8 @@ def _terms(call: Call) -> int:
 
     Reductions and windows add up each row, then the rows: about 2 sqrt(terms) one after another.
     """
-    row, result = row_of(call), call.result
+    row = row_of(call)
+    result = call.result
     if products := row.macs(call):
         return products // max(prod(result), 1)
     if row.family is Family.REDUCTION:

@@ -340,11 +340,10 @@ def check(
     """
     if time_limit is not None:
         _check_seconds("time_limit", time_limit, positive=True)
-    verification = (
-        verify(path_of(plan, "plan"))
-        if isinstance(plan, str | os.PathLike)
-        else verified(*_bound(plan, model))
-    )
+    if isinstance(plan, str | os.PathLike):
+        verification = verify(path_of(plan, "plan"))
+    else:
+        verification = verified(*_bound(plan, model))
     if prove and not verification.wrong:
         bound, wrong = proven_again(
             verification.plan, verification.graph, time_limit, lambda what, done: None
@@ -513,7 +512,9 @@ def encode(plan: PlanLike, *, model: Network | None = None) -> CommandStream:
 
 def _network(model: Network) -> Graph:
     """A Graph as it is; anything else simplified by the default rules, without the weights of zoo:NAME."""
-    return model if isinstance(model, Graph) else simplified(load_model(model, None, weights=False))
+    if isinstance(model, Graph):
+        return model
+    return simplified(load_model(model, None, weights=False))
 
 
 def _is_plan(what: object) -> bool:
@@ -552,7 +553,9 @@ def _bound(plan: object, model: Network | None) -> tuple[Plan, Graph]:
 
 
 def _with_values(model: Network) -> Graph:
-    return model if isinstance(model, Graph) else simplified(load_model(model, None))
+    if isinstance(model, Graph):
+        return model
+    return simplified(load_model(model, None))
 
 
 def _scheme(scheme: object) -> FusionScheme:
@@ -590,7 +593,9 @@ def _chip(hardware: object, buffer: Size | None, element_bytes: int | None) -> H
         )
     if buffer is not None:
         chip = replace(chip, buffer_bytes=_size(buffer))
-    return chip if element_bytes is None else replace(chip, element_bytes=element_bytes)
+    if element_bytes is None:
+        return chip
+    return replace(chip, element_bytes=element_bytes)
 
 
 def _size(size: object) -> int:

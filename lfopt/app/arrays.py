@@ -28,9 +28,10 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | np.ndarray:
     with opened(path) as file:
         try:
             data: Any = np.load(file, allow_pickle=False)
-            arrays = (
-                {name: data[name] for name in data.files} if isinstance(data, np.lib.npyio.NpzFile) else data
-            )
+            if isinstance(data, np.lib.npyio.NpzFile):
+                arrays = {name: data[name] for name in data.files}
+            else:
+                arrays = data
         except (
             OSError,
             ValueError,
@@ -75,7 +76,8 @@ def taken(graph: Graph, given: Mapping[str, np.ndarray], where: str) -> dict[str
     """
     feed: dict[str, np.ndarray] = {}
     for name in graph.inputs:
-        tensor, label = graph.tensors[name], graph.label(name)
+        tensor = graph.tensors[name]
+        label = graph.label(name)
         other = f", or {tensor.dtype} that stands for it" if graph.held(name) else ", or real numbers"
         accepted = f"accepted: {graph.end_type(name)} {list(tensor.shape)}" + (
             other if tensor.quantization else ""
@@ -154,4 +156,6 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 def real(tensor: Tensor, value: np.ndarray) -> np.ndarray:
     """(same shape as `value`) real numbers of a quantised tensor; the array itself of any other."""
-    return dequantized(value, tensor.quantization) if tensor.quantization else value
+    if tensor.quantization:
+        return dequantized(value, tensor.quantization)
+    return value

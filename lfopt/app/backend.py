@@ -95,7 +95,8 @@ class Backend(base.Backend):
         model = _one_node(node, values, outputs_info, opset)
         if len(values) > 1 and not cls.is_compatible(model, device, **kwargs):
             first, *others = values
-            model, values = bound(model, {name: values[name] for name in others}), {first: values[first]}
+            model = bound(model, {name: values[name] for name in others})
+            values = {first: values[first]}
         return cls.run_model(model, values, device, **kwargs)
 
     @classmethod
@@ -163,4 +164,6 @@ def _one_node(
         ]
     graph = helper.make_graph([node], node.op_type or "node", ends, results)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, opset)])
-    return model if outputs is not None else onnx.shape_inference.infer_shapes(model)
+    if outputs is not None:
+        return model
+    return onnx.shape_inference.infer_shapes(model)

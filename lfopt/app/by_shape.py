@@ -25,7 +25,9 @@ Shapes = dict[str, tuple[int, ...]]
 
 def proto_of(model: Model) -> ModelProto:
     """The model as the file has it, without external data."""
-    return model if isinstance(model, ModelProto) else read_model(Path(file_of(label_of(model))))
+    if isinstance(model, ModelProto):
+        return model
+    return read_model(Path(file_of(label_of(model))))
 
 
 def completed(model: Model, given: InputShapes, arrays: Mapping[str, np.ndarray] | np.ndarray) -> InputShapes:
@@ -68,7 +70,8 @@ class CompiledByShape:
         proto = proto_of(model)
         constants = {tensor.name for tensor in proto.graph.initializer}
         self.inputs = tuple(v.name for v in proto.graph.input if v.name not in constants)
-        self.name, self.most = label, programs
+        self.name = label
+        self.most = programs
         opened = open_inputs(proto)
         self._wanted = {
             name: f"an array [{', '.join(map(str, dims))}]"
@@ -76,7 +79,9 @@ class CompiledByShape:
             else "an array"
             for name in self.inputs
         }
-        self.model, self._make, self._given = proto, make, given
+        self.model = proto
+        self._make = make
+        self._given = given
         # by the shapes of inputs, the least recently used first
         self._programs: OrderedDict[tuple[tuple[int, ...], ...], Compiled] = OrderedDict()
         self._lock = Lock()

@@ -312,11 +312,10 @@ def _look_at(folder: Path, file: File, *, verify: bool) -> None:
             raise Damaged(f"{file.name}: found {status.st_size:,} B in place of {file.size:,} B")
         if _executable(status) != file.executable:
             raise Damaged(f"{file.name}: found other permissions than were given")
-        same = (
-            _sample(stream, file.size) == file.sample
-            if file.sample and not verify
-            else _digest(stream) == file.sha256
-        )
+        if file.sample and not verify:
+            same = _sample(stream, file.size) == file.sample
+        else:
+            same = _digest(stream) == file.sha256
     if not same:
         raise Damaged(f"{file.name}: found other bytes than were written")
 
@@ -361,7 +360,9 @@ def writers(status: os.stat_result) -> str:
     """Who else than this user may write a file or folder, in words; nothing where nobody may."""
     if status.st_uid != os.geteuid():
         return f"it belongs to another user ({status.st_uid})"
-    return "other users may write it" if status.st_mode & OTHERS else ""
+    if status.st_mode & OTHERS:
+        return "other users may write it"
+    return ""
 
 
 def own_root(root: Path) -> Path:

@@ -87,7 +87,8 @@ def unit(name: str) -> str:
 
 def hardware_fields() -> Iterator[FieldAnswer]:
     """The fields of a hardware description, in order."""
-    built, plain = load_hardware(BUILT), Hardware(1)
+    built = load_hardware(BUILT)
+    plain = Hardware(1)
     for field in described(Hardware):
         numeric = field.type not in ("true or false", "text", "object")
         least, most = bounds(field.name) if numeric else (None, None)

@@ -80,11 +80,10 @@ def compare(one: tuple[Plan, Graph], other: tuple[Plan, Graph]) -> Comparison:
         if change is None:
             same += len(olds)
             continue
-        unfit = (
-            (*_unfit(one, news), *_unfit(other, olds))
-            if change in ("merged", "split", "regrouped", "another mode")
-            else ()
-        )
+        if change in ("merged", "split", "regrouped", "another mode"):
+            unfit = (*_unfit(one, news), *_unfit(other, olds))
+        else:
+            unfit = ()
         changed.append(Changed(change, olds, news, _moved(olds, news), unfit))
     changed.sort(key=lambda c: (-abs(c.more_bytes), -abs(c.more_cycles), c.nodes))
     return Comparison(before, after, tuple(_settings(one[0], other[0])), tuple(changed), same)
@@ -112,15 +111,23 @@ def _regions(
 
 def _change(olds: Sequence[GroupReport], news: Sequence[GroupReport]) -> Change | None:
     if not olds or not news:
-        return "only before" if olds else "only after"
+        if olds:
+            return "only before"
+        return "only after"
     if len(olds) == len(news) == 1:
         (old,), (new,) = olds, news
         if old.mode != new.mode:
             return "another mode"
         if (old.dram, old.l2) != (new.dram, new.l2):
             return "other bytes"
-        return "other cycles" if old.cycles != new.cycles else None
-    return "merged" if len(news) == 1 else "split" if len(olds) == 1 else "regrouped"
+        if old.cycles != new.cycles:
+            return "other cycles"
+        return None
+    if len(news) == 1:
+        return "merged"
+    if len(olds) == 1:
+        return "split"
+    return "regrouped"
 
 
 def _moved(olds: Sequence[GroupReport], news: Sequence[GroupReport]) -> tuple[MovedTensor, ...]:
@@ -184,11 +191,10 @@ def numbered(groups: Sequence[GroupReport]) -> str:
     modes = [*dict.fromkeys(group.mode for group in groups)]
     if not numbers:
         return "-"
-    joined = (
-        f"{numbers[0]}-{numbers[-1]}"
-        if numbers[2:] and numbers == [*range(numbers[0], numbers[-1] + 1)]
-        else ",".join(map(str, numbers))
-    )
+    if numbers[2:] and numbers == [*range(numbers[0], numbers[-1] + 1)]:
+        joined = f"{numbers[0]}-{numbers[-1]}"
+    else:
+        joined = ",".join(map(str, numbers))
     return f"{joined} {'/'.join(modes)}"
 
 
@@ -196,15 +202,14 @@ def reasons(changed: Changed) -> list[str]:
     """What tells the two apart: tensors that move otherwise, groups that one chip has no room for."""
     lines: list[str] = []
     for moved in changed.tensors[:TENSORS]:
-        verb = (
-            "no longer moves"
-            if not moved.after
-            else "moves now"
-            if not moved.before
-            else "moves less"
-            if moved.more < 0
-            else "moves more"
-        )
+        if not moved.after:
+            verb = "no longer moves"
+        elif not moved.before:
+            verb = "moves now"
+        elif moved.more < 0:
+            verb = "moves less"
+        else:
+            verb = "moves more"
         lines.append(f"{moved.name} ({moved.role}) {verb}: {moved.before:,} -> {moved.after:,} B")
     if rest := changed.tensors[TENSORS:]:
         lines.append(f"{plural(len(rest), 'other tensor')}: {sum(moved.more for moved in rest):+,} B")

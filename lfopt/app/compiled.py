@@ -178,10 +178,8 @@ def compile_graph(
         return {"network": graph.name, "target": how, "name": source.name, "library": library.name, **figures}
 
     def opened(folder: Path, entry: CacheEntry) -> Compiled:
-        library, figures = (
-            folder / entry.facts["library"],
-            {name: int(entry.facts[name]) for name in ("groups", "dram_bytes")},
-        )
+        library = folder / entry.facts["library"]
+        figures = {name: int(entry.facts[name]) for name in ("groups", "dram_bytes")}
         real = [name for name in (*graph.inputs, *graph.outputs) if graph.held(name) is not None]
         name = entry.facts["name"]
         return Compiled(library, name, folder / WEIGHTS, graph.labels, real_ends=real, **figures)
@@ -190,7 +188,8 @@ def compile_graph(
     key = key_of(
         graph, hardware, target, threads, element, tune, compiler, compiler_version(compiler), machine
     )
-    root, limit = cache_folder(), size_limit()
+    root = cache_folder()
+    limit = size_limit()
     compiled, was_kept = kept(key, root, "model", make, opened, sampled=(WEIGHTS,), verify=verify)
     if not was_kept:
         trim(root, limit, key)
@@ -232,7 +231,9 @@ def image_by_image(graph: Graph) -> tuple[Graph, int]:
     ):
         return graph, 1
     split = one_image(graph)
-    return (graph, 1) if isinstance(split, str) else split
+    if isinstance(split, str):
+        return (graph, 1)
+    return split
 
 
 def check_options(target: str, threads: int, element: str = ELEMENT) -> None:
@@ -252,7 +253,9 @@ def check_options(target: str, threads: int, element: str = ELEMENT) -> None:
 
 def _shown(value: object) -> str:
     """An option that may be anything, in one line."""
-    return one_line(repr(value))[:80] if isinstance(value, str | int | float) else type(value).__name__
+    if isinstance(value, str | int | float):
+        return one_line(repr(value))[:80]
+    return type(value).__name__
 
 
 def _check_values(graph: Graph, label: str) -> None:
@@ -273,11 +276,10 @@ def cpu_costs(graph: Graph, hardware: Hardware, element: ElementName = ELEMENT) 
     """
     size = 1 if graph.quantized else ELEMENTS[element].bytes
     short = graph.quantized or element != "float32"
-    chip = (
-        replace(hardware, element_bytes=size, weight_bytes=size, weight_bits=None, bias_bytes=4)
-        if short
-        else hardware
-    )
+    if short:
+        chip = replace(hardware, element_bytes=size, weight_bytes=size, weight_bits=None, bias_bytes=4)
+    else:
+        chip = hardware
     flow = attending(Dataflow.of(graph))
     return GroupCosts(
         flow,
@@ -294,13 +296,16 @@ class _WholeMaps(Adapted[Floor]):
     def __init__(self, model: CostModel[Floor], whole_maps: int, is_epilogue: Callable[[int], bool]) -> None:
         """`whole_maps`: the mask of those operators."""
         super().__init__(model)
-        self.whole_maps, self.is_epilogue = whole_maps, is_epilogue
+        self.whole_maps = whole_maps
+        self.is_epilogue = is_epilogue
 
     @property
     def simpler(self) -> CostModel | None:
         """The same of the simpler model."""
         simpler = self.model.simpler
-        return None if simpler is None else _WholeMaps(simpler, self.whole_maps, self.is_epilogue)
+        if simpler is None:
+            return None
+        return _WholeMaps(simpler, self.whole_maps, self.is_epilogue)
 
     def price(self, group: int, /) -> Cost | None:
         """Cost of a group; None where one of these is not the first, or more than its epilogue follows it."""
@@ -319,7 +324,8 @@ def cpu_model(costs: GroupCosts, target: str = TARGET, element: ElementName = EL
     Nothing but their epilogue joins them.
     """
     whole_maps = 0 if costs.scheme == "resident" else better_whole(costs.dataflow, target, element)
-    flow, epilogue = costs.dataflow, costs.groups.is_epilogue_group
+    flow = costs.dataflow
+    epilogue = costs.groups.is_epilogue_group
 
     def joins(group: int) -> bool:
         """Whether one kernel runs the group: the first operator's, and on integers tables of its results."""
@@ -329,7 +335,9 @@ def cpu_model(costs: GroupCosts, target: str = TARGET, element: ElementName = EL
             not flow.graph.quantized or all(o.map in results for i in bits(behind) for o in flow.operands[i])
         )
 
-    return _WholeMaps(costs, whole_maps, joins) if whole_maps else costs
+    if whole_maps:
+        return _WholeMaps(costs, whole_maps, joins)
+    return costs
 
 
 def plan_for_cpu(

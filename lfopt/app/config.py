@@ -182,7 +182,9 @@ class Config:
     @property
     def recompute_allowed(self) -> float:
         """Multiply-accumulates allowed over the network's own, as a ratio: 1 in schemes without copies."""
-        return self.max_recompute if SCHEMES[self.scheme].copies else 1.0
+        if SCHEMES[self.scheme].copies:
+            return self.max_recompute
+        return 1.0
 
     def __post_init__(self) -> None:
         if isinstance(self.band_rows, int) and self.band_rows < 1:
@@ -232,7 +234,9 @@ def find_config(name: str, option: str = "--config", folder: Path = INSTALLED) -
 def find_hardware(name: str, option: str = "--hardware", beside: Path = Path()) -> Path:
     """The file of a chip: as given, relative to a folder, else an installed one. Raises InvalidConfig."""
     given = beside / name
-    return given if given.exists() else find_config(name, option, INSTALLED / "hardware")
+    if given.exists():
+        return given
+    return find_config(name, option, INSTALLED / "hardware")
 
 
 def load_config(path: Path) -> Config:

@@ -37,7 +37,8 @@ def kept(costs: GroupCosts, searched: Result) -> Result:
     """
     if not any(map(costs.breaks, searched.groups)):
         return searched
-    partitions, rng = Partitions(costs), Rng(0)
+    partitions = Partitions(costs)
+    rng = Rng(0)
     inside = [_closure(costs.dataflow, members) for members in costs.rules.together]
     links = partitions.links
     joined = bytes(any(group >> u & group >> v & 1 for group in inside) for u, v in links)
@@ -57,7 +58,9 @@ def _closure(flow: Dataflow, members: int) -> int:
 
 
 def _why(costs: GroupCosts, plan: list[int], inside: list[int], *, interrupted: bool) -> str:
-    flow, rules, constraints = costs.dataflow, costs.rules, costs.constraints
+    flow = costs.dataflow
+    rules = costs.rules
+    constraints = costs.constraints
     stopped = "; the search was interrupted" if interrupted else ""
     for members, group in zip(rules.together, inside, strict=True):
         if any(members & part and members & part != members for part in plan):

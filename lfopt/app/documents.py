@@ -111,7 +111,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
             one_line(f"{path}: line {line}: found byte {data[error.start]:#x}; accepted: text in UTF-8")
         ) from None
     except ReaderError as error:
-        line, character = data[: error.position].count(b"\n") + 1, int(error.character)
+        line = data[: error.position].count(b"\n") + 1
+        character = int(error.character)
         raise InvalidConfig(
             one_line(f"{path}: line {line}: found character U+{character:04X}; accepted: text")
         ) from None
@@ -147,7 +148,8 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node:
         event = self.peek_event()
-        mark, self.depth = event.start_mark, self.depth + 1
+        mark = event.start_mark
+        self.depth = self.depth + 1
         if self.depth > MAX_DEPTH:
             raise _RefusedYaml(f"found collections {self.depth} deep; accepted: up to {MAX_DEPTH}", mark)
         node = super().compose_node(parent, index)
@@ -175,8 +177,12 @@ class _Loader(yaml.SafeLoader):
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
         if kind is yaml.ScalarNode:
-            return TAG + _kind(value) if implicit[0] else f"{TAG}str"
-        return f"{TAG}seq" if kind is yaml.SequenceNode else f"{TAG}map"
+            if implicit[0]:
+                return TAG + _kind(value)
+            return f"{TAG}str"
+        if kind is yaml.SequenceNode:
+            return f"{TAG}seq"
+        return f"{TAG}map"
 
 
 def _kind(text: str) -> str:
@@ -214,7 +220,11 @@ def _plain(node: yaml.Node) -> Any:
             f"found a number of {len(node.value)} digits; accepted: up to {MAX_DIGITS}", node.start_mark
         )
     if kind in ("null", "bool"):
-        return None if kind == "null" else node.value.lower() == "true"
+        if kind == "null":
+            return None
+        return node.value.lower() == "true"
     if kind == "float":
         return float(node.value.lower().replace(".inf", "inf").replace(".nan", "nan"))
-    return int(node.value) if kind == "int" else node.value
+    if kind == "int":
+        return int(node.value)
+    return node.value

@@ -73,12 +73,15 @@ class BufferNeed:
 
 def need_of(costs: GroupCosts, mask: int) -> BufferNeed:
     """What takes how much of the buffer."""
-    beta, price = costs.hardware.buffer_bytes, costs.price(mask)
+    beta = costs.hardware.buffer_bytes
+    price = costs.price(mask)
     name, least = costs.least_need(mask)
     if not costs.groups.parameters_fit(mask):
-        store, needed_parameters = costs.hardware.parameter_store_bytes, costs.groups.parameter_bytes(mask)
+        store = costs.hardware.parameter_store_bytes
+        needed_parameters = costs.groups.parameter_bytes(mask)
         if needed_parameters <= store:
-            tables, most = costs.groups.tables_of(mask), costs.hardware.parameter_tables
+            tables = costs.groups.tables_of(mask)
+            most = costs.hardware.parameter_tables
             return BufferNeed(
                 name, 0, beta, (), 0, f"its operators have {tables:,} tables, and their store holds {most:,}"
             )
@@ -104,7 +107,8 @@ def need_of(costs: GroupCosts, mask: int) -> BufferNeed:
         else (name, least)
     )
     uses = sorted(costs.modes[mode].uses(mask, beta), key=lambda use: -use.bytes)
-    flow, weights = costs.dataflow, 0
+    flow = costs.dataflow
+    weights = 0
     if costs.hardware.weight_buffer_bytes:
         weights = sum(use.bytes for use in uses if use.kind == "weights")
         uses = [use for use in uses if use.kind != "weights"]
@@ -123,7 +127,9 @@ def need_of(costs: GroupCosts, mask: int) -> BufferNeed:
 def _role(flow: Dataflow, mask: int, m: int) -> Role:
     if flow.producer[m] < 0 or not mask >> flow.producer[m] & 1:
         return "input"
-    return "output" if flow.is_output[m] or flow.readers[m] & ~mask else "inner"
+    if flow.is_output[m] or flow.readers[m] & ~mask:
+        return "output"
+    return "inner"
 
 
 # -- what would repair it ------------------------------------------------------------------------------------
@@ -190,10 +196,13 @@ def repair(
     if result.interrupted:
         raise KeyboardInterrupt
     groups = tuple(map(outside, result.groups))
-    moved, by = moved_bytes(costs, groups), "exact"
+    moved = moved_bytes(costs, groups)
+    by = "exact"
     for name, split in splits.items():
         if split is not None and (less := moved_bytes(costs, split)) < moved:
-            groups, moved, by = split, less, name
+            groups = split
+            moved = less
+            by = name
     bound = min(result.lower_bound_bytes, moved)
     return Repair(
         groups,
@@ -212,7 +221,8 @@ class _PricedOutside(Adapted[Floor]):
     def __init__(self, inner: CostModel[Floor], costs: GroupCosts, outside: Callable[[int], int]) -> None:
         """`outside`: a group of the excerpt -> the same in the network."""
         super().__init__(inner)
-        self.costs, self.outside = costs, outside
+        self.costs = costs
+        self.outside = outside
 
     @property
     def simpler(self) -> CostModel | None:
@@ -323,14 +333,13 @@ def explained(costs: GroupCosts, mask: int, by: Explainers, seconds: float) -> E
     """Explain a connected, convex group. The exact search for its best cut takes at most so many seconds."""
     need = need_of(costs, mask)
     where = np.array([*bits(mask)])[links(costs.dataflow, mask)]
-    blames = (
-        tuple(
+    if where.size and (by.requested or not need.fits):
+        blames = tuple(
             blame(costs, mask, name, scores, None if need.fits else split)
             for name, (scores, split) in by.by_name.items()
         )
-        if where.size and (by.requested or not need.fits)
-        else ()
-    )
+    else:
+        blames = ()
     best = None if need.fits else repair(costs, mask, {b.explainer: b.groups for b in blames}, seconds)
     alone = moved_bytes(costs, (1 << i for i in bits(mask)))
     enough = costs.at(need.enough).dram(mask).total if need.enough else 0
@@ -372,7 +381,9 @@ def costs_of_plan(plan: Plan, graph: Graph, hardware: Hardware, scheme: Scheme |
 
 def as_data(explanation: Explanation, flow: Dataflow) -> dict[str, Any]:
     """An explanation as plain data, with names for numbers."""
-    need, cost, best = explanation.need, explanation.cost, explanation.repair
+    need = explanation.need
+    cost = explanation.cost
+    best = explanation.repair
     names = [operator.name for operator in flow.operators]
 
     def groups(masks: Iterable[int]) -> list[list[str]]:

@@ -71,7 +71,8 @@ def cycles_of(costs: GroupCosts, mask: int, seconds: float) -> GroupCycles:
 
     Raises InvalidConfig where the group may not run, or has no steps.
     """
-    figures, clock = GroupFigures(costs, energy=False), time.perf_counter()
+    figures = GroupFigures(costs, energy=False)
+    clock = time.perf_counter()
     fastest = None if costs.price(mask) is None else figures.fastest(mask)
     if fastest is None:
         why = "the group may not run as one" if costs.price(mask) is None else "its mode has no steps"
@@ -124,7 +125,9 @@ def left_out(nodes: Sequence[Node], drop: Callable[[Step], bool]) -> tuple[Node,
 
 def _key(step: Step) -> tuple[bool, str]:
     """(whether it computes, name of the operator or of the tensor)."""
-    return (True, step.operator) if isinstance(step, Compute) else (False, step.tensor)
+    if isinstance(step, Compute):
+        return (True, step.operator)
+    return (False, step.tensor)
 
 
 def _least(figures: GroupFigures, mask: int) -> int:
@@ -132,7 +135,9 @@ def _least(figures: GroupFigures, mask: int) -> int:
 
 
 def _links(costs: GroupCosts, figures: GroupFigures, mask: int, late: Callable[[], bool]) -> list[LinkCycles]:
-    flow, cuts, timed = costs.dataflow, GroupCuts(costs.dataflow, mask), list[LinkCycles]()
+    flow = costs.dataflow
+    cuts = GroupCuts(costs.dataflow, mask)
+    timed = list[LinkCycles]()
     where = np.array([*bits(mask)])[links(flow, mask)]
     for u, v in where.T.tolist():
         if late():

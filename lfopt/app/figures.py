@@ -60,14 +60,12 @@ class GroupFigures:
         `energy`: whether an option that takes no fewer bytes and cycles than another counts for its energy.
         `known`: those of the same chip with another buffer; what both time is timed once.
         """
-        self.costs, self.report, self.rows, self.extra, self.energy, self.late = (
-            costs,
-            report,
-            rows,
-            extra,
-            energy,
-            late,
-        )
+        self.costs = costs
+        self.report = report
+        self.rows = rows
+        self.extra = extra
+        self.energy = energy
+        self.late = late
         self.meter = Meter(costs.dataflow, costs.hardware, None if known is None else known.meter)
         self.layout = BufferLayout(costs.dataflow, costs.hardware)
         self.least = [self.meter.least(i) for i in range(len(costs.dataflow))]
@@ -96,7 +94,9 @@ class GroupFigures:
         """Equal for groups of one structure, which have the same options."""
         # what stays on chip is not of the structure
         chained = self.costs.chosen(group) is self.costs.modes.get("chained", self)
-        return group if chained or group & self.costs.rules.touched else self._alike.key(group)
+        if chained or group & self.costs.rules.touched:
+            return group
+        return self._alike.key(group)
 
     def has_choice(self, group: int) -> bool:
         """Whether a group has more than one option."""
@@ -110,15 +110,15 @@ class GroupFigures:
         number, _ = min(self._of(group), key=lambda option: option[1].cycles)
         option = next(islice(self.costs.options(group, whole=self._whole(group)), number, None))
         schedule = self._schedule(group, option, Limit())
-        return None if schedule is None else (option.cost, schedule)
+        if schedule is None:
+            return None
+        return (option.cost, schedule)
 
     def take(self, group: int, k: int) -> None:
         """Let the group run in the option at this position of what a call gives."""
         number, figures = self._of(group)[k]
-        price, option = (
-            self._price(group),
-            next(islice(self.costs.options(group, whole=self._whole(group)), number, None)),
-        )
+        price = self._price(group)
+        option = next(islice(self.costs.options(group, whole=self._whole(group)), number, None))
         assert option.cost.dram_bytes == figures.dram_bytes, (
             "groups of the same structure have the same options"
         )
@@ -135,7 +135,8 @@ class GroupFigures:
 
     def _options(self, group: int) -> Iterator[tuple[int, ModeOption]]:
         """(number among all its options, option) of those that are allowed."""
-        price, modes = self._price(group), self.costs.modes
+        price = self._price(group)
+        modes = self.costs.modes
         heights: dict[str, int] = {}  # per mode: rows made at a time
         for number, option in enumerate(self.costs.options(group, whole=self._whole(group))):
             rows = option.terms.band_rows
@@ -153,14 +154,17 @@ class GroupFigures:
         return price
 
     def _whole(self, group: int) -> bool | None:
-        return None if self.extra is None else self.costs.modes[self._price(group).mode].whole
+        if self.extra is None:
+            return None
+        return self.costs.modes[self._price(group).mode].whole
 
     def _look(self, group: int) -> list[tuple[int, Figures]]:
         """(number among all its options, figures) of those worth taking.
 
         What computes the least is timed first, which spares the timing of others.
         """
-        least, by_option = sum(self.least[i].cycles for i in bits(group)), dict[int, Figures]()
+        least = sum(self.least[i].cycles for i in bits(group))
+        by_option = dict[int, Figures]()
         for option in sorted(self._written(group), key=lambda option: option.computing):
             fastest = min(
                 (f.cycles for f in by_option.values() if f.dram_bytes <= option.dram_bytes), default=NEVER
@@ -180,7 +184,8 @@ class GroupFigures:
         """
         limit = first = Limit()
         for number, option in self._options(group):
-            dram, schedule = option.terms.dram, self._schedule(group, option, limit)
+            dram = option.terms.dram
+            schedule = self._schedule(group, option, limit)
             if schedule is not None:
                 yield ScheduledOption(
                     number,

@@ -85,7 +85,9 @@ def _plain(value: Any) -> Any:
         return {f.name: _plain(getattr(value, f.name)) for f in written}
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, tuple | list) else value
+    if isinstance(value, tuple | list):
+        return [_plain(inner) for inner in value]
+    return value
 
 
 def _group_text(group: PlannedGroup) -> str:
@@ -107,11 +109,10 @@ def read_plan(path: Path) -> Plan:
     groups = data.get("groups")
     if isinstance(groups, list) and (lines := sum(_line_count(group) for group in groups)) > MOST_LINES:
         raise InvalidPlan(one_line(f"{path}: found {lines:,} lines of steps; accepted: up to {MOST_LINES:,}"))
-    schedules = (
-        [_pop_steps(group, f"{path}: groups.{k}") for k, group in enumerate(groups)]
-        if isinstance(groups, list)
-        else []
-    )
+    if isinstance(groups, list):
+        schedules = [_pop_steps(group, f"{path}: groups.{k}") for k, group in enumerate(groups)]
+    else:
+        schedules = []
     try:
         plan = validate(Plan, data, str(path))
     except InvalidConfig as error:
@@ -157,7 +158,9 @@ def _check_names(plan: Plan, path: Path) -> None:
 
 def _line_count(group: Any) -> int:
     lines = group.get("steps") if isinstance(group, dict) else None
-    return len(lines) if isinstance(lines, list) else 0
+    if isinstance(lines, list):
+        return len(lines)
+    return 0
 
 
 def _pop_steps(group: Any, where: str) -> tuple[Node, ...]:

@@ -55,7 +55,8 @@ class FirstPlan:
 
     def result(self, method: str) -> Result:
         """The result of a search that has no time."""
-        count, bound = len(self.groups), self.costs.bounds.compulsory_bytes
+        count = len(self.groups)
+        bound = self.costs.bounds.compulsory_bytes
         return Result(
             method, self.groups, self.dram_bytes, min(bound, self.dram_bytes), 1, count, self.seconds
         )

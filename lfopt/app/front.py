@@ -89,7 +89,8 @@ def front_of(graph: Graph, question: FrontQuery, report: ReportProgress | None =
     clock = time.perf_counter()
     end = None if question.time_limit is None else clock + question.time_limit
     points: list[Point] = []
-    interrupted, done = False, 0
+    interrupted = False
+    done = 0
     chips = list(_chips(graph, question))
     try:
         for k, chip in enumerate(chips):
@@ -97,11 +98,10 @@ def front_of(graph: Graph, question: FrontQuery, report: ReportProgress | None =
             if end is not None and now >= end:
                 break
             chip.deadline = None if end is None else now + (end - now) / (len(chips) - k)
-            progress = (
-                None
-                if report is None
-                else _share(report, f"{chip.name} ({k + 1} of {len(chips)})", k, len(chips))
-            )
+            if report is None:
+                progress = None
+            else:
+                progress = _share(report, f"{chip.name} ({k + 1} of {len(chips)})", k, len(chips))
             try:
                 chip.finished = chip.explore(question, progress)
             finally:
@@ -127,7 +127,8 @@ def _chips(graph: Graph, question: FrontQuery) -> Iterator[_Chip]:
         hardware = replace(
             question.config.hardware, mac_rows=rows, mac_columns=columns, buffer_bytes=max(question.buffers)
         )
-        costs, before = costs_of(replace(question.config, hardware=hardware), graph), None
+        costs = costs_of(replace(question.config, hardware=hardware), graph)
+        before = None
         for size in question.buffers:
             before = _Chip(costs.at(size), before)
             yield before
@@ -191,11 +192,13 @@ class _Chip:
             self.interrupted = self.interrupted or searched.interrupted
             return searched
 
-        searched, proven = 0, True
+        searched = 0
+        proven = True
         for corner in supported(
             self.costs, figures, figures.least, run, start, question.figures, question.corners
         ):
-            searched, proven = searched + 1, proven and corner.bound >= corner.value
+            searched = searched + 1
+            proven = proven and corner.bound >= corner.value
             self._add(corner.choice, _gap(corner))
             name: ObjectiveName | None = next(
                 (name for name, figure in FIGURE.items() if corner.weights == _only(AXES[figure])), None
@@ -235,7 +238,9 @@ class _Chip:
         self.exact[choice.figures] = _Exact(known.choice if known else choice, min(gaps, default=None))
 
     def _left(self) -> float | None:
-        return None if self.deadline is None else max(self.deadline - time.perf_counter(), 0.1)
+        if self.deadline is None:
+            return None
+        return max(self.deadline - time.perf_counter(), 0.1)
 
     def points(self, question: FrontQuery) -> Iterator[Point]:
         """The plans found for it; of equal ones, that of an exact search."""
@@ -244,7 +249,8 @@ class _Chip:
             (name, min((Objective(name).value(figures) for figures in every), default=0))
             for name in question.objectives
         ]
-        hardware, flow = self.costs.hardware, self.costs.dataflow
+        hardware = self.costs.hardware
+        flow = self.costs.dataflow
         area = estimate(hardware)
 
         def point(choice: Choice, how: Literal["exact", "sampled"], gap: float | None) -> Point:
@@ -286,7 +292,11 @@ def _only(k: int) -> tuple[int, ...]:
 
 
 def _gap(corner: Supported) -> float:
-    return corner.value / corner.bound - 1 if corner.bound else 0.0 if not corner.value else float("inf")
+    if corner.bound:
+        return corner.value / corner.bound - 1
+    if not corner.value:
+        return 0.0
+    return float("inf")
 
 
 # -- all chips together --------------------------------------------------------------------------------------
@@ -402,11 +412,9 @@ def _reason(name: ObjectiveName, shown: Sequence[str], values: Sequence[int], be
         )
     end = min(range(len(values)), key=lambda k: (values[k], k))
     if end == 0:
-        return (
-            f"no larger size takes less: {name} are the least at {shown[0]}"
-            if name != "energy"
-            else f"no larger size takes less energy than {shown[0]}"
-        )
+        if name != "energy":
+            return f"no larger size takes less: {name} are the least at {shown[0]}"
+        return f"no larger size takes less energy than {shown[0]}"
     share = 100 * (values[0] - values[end]) / values[0]
     if end == 1:
         return f"{shown[1]} takes {share:.1f} % less than {shown[0]}, and nothing larger takes less"

@@ -49,7 +49,9 @@ class Point:
         """
         if self.gap is None or self.without_steps:
             return "none"
-        return "bound" if self.gap > 0 else "optimal"
+        if self.gap > 0:
+            return "bound"
+        return "optimal"
 
     @property
     def figures(self) -> Figures:
@@ -64,7 +66,9 @@ class Point:
             "energy": self.energy_pj,
             "buffer": self.buffer_bytes,
         }
-        return self.area.lut_equivalents if name == "area" else figures[name]
+        if name == "area":
+            return self.area.lut_equivalents
+        return figures[name]
 
 
 @dataclass(frozen=True)
@@ -110,10 +114,8 @@ class FrontData:
         """Per MAC array: the least value of an objective on each buffer, dominated plans too."""
         curves: dict[tuple[int, int], dict[int, int]] = {}
         for point in self.points:
-            curve, value = (
-                curves.setdefault((point.mac_rows, point.mac_columns), {}),
-                Objective(name).value(point.figures),
-            )
+            curve = curves.setdefault((point.mac_rows, point.mac_columns), {})
+            value = Objective(name).value(point.figures)
             curve[point.buffer_bytes] = min(curve.get(point.buffer_bytes, value), value)
         return curves
 

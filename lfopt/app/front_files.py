@@ -68,7 +68,9 @@ def write_front(front: FrontData, folder: Path, *, every: bool = False) -> tuple
 
 def listed(front: FrontData, *, every: bool) -> Sequence[Point]:
     """The plans that are shown."""
-    return front.points if every else front.efficient
+    if every:
+        return front.points
+    return front.efficient
 
 
 def as_data(front: FrontData, *, every: bool = False) -> dict[str, Any]:
@@ -113,7 +115,8 @@ def as_csv(front: FrontData, *, every: bool = False) -> str:
     writer.writerow(COLUMNS)
     for p in listed(front, every=every):
         gap = "" if p.gap is None else f"{p.gap:.6g}"
-        size, figures = (p.buffer_bytes, p.mac_rows, p.mac_columns), (p.dram_bytes, p.cycles, p.energy_pj)
+        size = (p.buffer_bytes, p.mac_rows, p.mac_columns)
+        figures = (p.dram_bytes, p.cycles, p.energy_pj)
         knees = " ".join(advice.figure for advice in knees_at(front, p))
         row = (
             *size,

@@ -55,21 +55,19 @@ def question(
                     "those, or leave it out"
                 )
     chip = config.hardware
-    sizes = (
-        _sizes(FRONT_BUFFERS if buffers is None else buffers, option("buffers"))
-        if "buffer" in axes
-        else (chip.buffer_bytes,)
-    )
+    if "buffer" in axes:
+        sizes = _sizes(FRONT_BUFFERS if buffers is None else buffers, option("buffers"))
+    else:
+        sizes = (chip.buffer_bytes,)
     if sizes[-1] >= UNLIMITED:
         raise InvalidConfig(
             f"{option('buffers')}: found unlimited; accepted: sizes below it, since a buffer without end has "
             "no area"
         )
-    arrays = (
-        _arrays(FRONT_ARRAYS if mac_arrays is None else mac_arrays, option("mac_arrays"))
-        if "mac_array" in axes
-        else None
-    )
+    if "mac_array" in axes:
+        arrays = _arrays(FRONT_ARRAYS if mac_arrays is None else mac_arrays, option("mac_arrays"))
+    else:
+        arrays = None
     wanted = _names(
         ",".join(OBJECTIVES) if objectives is None else objectives, OBJECTIVES, option("objectives")
     )

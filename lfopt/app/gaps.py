@@ -24,7 +24,9 @@ def nearness(plan: Plan) -> str:
     gap = gap_of(plan)
     if gap is not None:
         return f"gap {100 * gap:.2f} %"
-    return "nothing proven" if plan.totals.proof == "none" else BY_RULES
+    if plan.totals.proof == "none":
+        return "nothing proven"
+    return BY_RULES
 
 
 def _by_rules(plan: Plan) -> bool:

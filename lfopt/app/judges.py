@@ -48,7 +48,9 @@ class Judgement:
     def lines(self) -> list[str]:
         """For people: who judged, where anything differs, and why ONNX Runtime did not."""
         said = [f"judges: {', '.join(self.judges)}"] if any(one.wrong for one in self.agreements) else []
-        return [*said, f"note: ONNX Runtime is no judge: {self.absent}"] if self.absent else said
+        if self.absent:
+            return [*said, f"note: ONNX Runtime is no judge: {self.absent}"]
+        return said
 
 
 def judged(
@@ -105,7 +107,9 @@ def _asked(model: str | Path, graph: Graph, values: Arrays) -> Opinion | str:
     thread = threading.Thread(target=ask, name=JUDGE_THREAD, daemon=True)
     thread.start()
     thread.join(MOST_SECONDS)
-    return answers[0] if answers else f"{name} gives no answer within {MOST_SECONDS:g} seconds"
+    if answers:
+        return answers[0]
+    return f"{name} gives no answer within {MOST_SECONDS:g} seconds"
 
 
 def _source(model: str | Path) -> str | bytes:
@@ -123,7 +127,8 @@ def _outputs(
 ) -> dict[str, np.ndarray]:
     """[output]: arrays by the graph's names."""
     options = runtime.SessionOptions()
-    options.graph_optimization_level, options.log_severity_level = level, 4
+    options.graph_optimization_level = level
+    options.log_severity_level = 4
     session = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     types = {value.name: value.type for value in session.get_inputs()}
     given = {name: _typed(value, types[name]) for name, value in feeds.items() if name in types}
@@ -133,13 +138,17 @@ def _outputs(
 
 def _real(graph: Graph, name: str, value: np.ndarray) -> np.ndarray:
     """(same shape) numbers of an input or output as the file has them: real where integers stand for them."""
-    return value if value.dtype.kind == "f" else real(graph.tensors[name], value)
+    if value.dtype.kind == "f":
+        return value
+    return real(graph.tensors[name], value)
 
 
 def _typed(value: np.ndarray, kind: str) -> np.ndarray:
     """Real numbers in the type that the file has."""
     floats = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
-    return value.astype(floats[kind]) if value.dtype.kind == "f" and kind in floats else value
+    if value.dtype.kind == "f" and kind in floats:
+        return value.astype(floats[kind])
+    return value
 
 
 def _compared(
@@ -147,11 +156,9 @@ def _compared(
 ) -> Agreement:
     """An output beside ONNX Runtime's, within what is accepted beside the reference."""
     name = of_reference.output
-    plain, optimized, rounded = (
-        opinion.plain[name],
-        opinion.optimized[name],
-        [r[name] for r in wanted.rounded],
-    )
+    plain = opinion.plain[name]
+    optimized = opinion.optimized[name]
+    rounded = [r[name] for r in wanted.rounded]
     given = _real(graph, name, output)
     if name in graph.integer_ends and plain.dtype == output.dtype:
         plain, optimized = (real(graph.tensors[name], one) for one in (plain, optimized))
@@ -171,7 +178,8 @@ def _compared_reals(
 ) -> Agreement:
     given, plain, optimized = (one.astype(np.float64) for one in (given, *runs))
     finite = np.isfinite(given) & np.isfinite(plain) & np.isfinite(optimized)
-    largest, scale = float(np.abs(plain[finite]).max(initial=0.0)), _range(plain[finite])
+    largest = float(np.abs(plain[finite]).max(initial=0.0))
+    scale = _range(plain[finite])
     noise = float(np.abs(optimized[finite] - plain[finite]).max(initial=0.0))
     accepted = max(MARGIN * noise, LEAST_ACCEPTED * largest)
     if of_reference.accepted_error is not None and of_reference.scale is not None:
@@ -197,4 +205,6 @@ def _compared_reals(
 
 def _range(values: np.ndarray) -> float:
     """Largest less smallest number; the largest, if all are the same; 1 for none."""
-    return float(np.ptp(values)) or float(np.abs(values).max()) or 1.0 if values.size else 1.0
+    if values.size:
+        return float(np.ptp(values)) or float(np.abs(values).max()) or 1.0
+    return 1.0

@@ -29,7 +29,8 @@ def for_second_level(
     far. Of equal bytes, those groups are taken that move the fewest of the second level. The time limit and
     Ctrl-C leave the best so far.
     """
-    hardware, deadline = costs.hardware, None if time_limit is None else time.perf_counter() + time_limit
+    hardware = costs.hardware
+    deadline = None if time_limit is None else time.perf_counter() + time_limit
     try:
         search = _SecondLevelSearch(costs, searched, make(searched).plan, make, deadline, {searched.groups})
     except KeyboardInterrupt:
@@ -83,7 +84,9 @@ def _outside(costs: GroupCosts, mask: int, option: ModeOption, inside: set[str])
 
     Where only some of the maps that it loads, or stores, are in the second level, all count.
     """
-    moved, spilled, flow = option.terms.dram, option.terms.spilled, costs.dataflow
+    moved = option.terms.dram
+    spilled = option.terms.spilled
+    flow = costs.dataflow
     leaving = [flow.maps[m].name for m in flow.leaving(mask)]
     kept = [
         size
@@ -135,7 +138,8 @@ class _SecondLevelSearch:
         plan = self.make(other).plan
         better = _moved(plan) < _moved(self.plan)
         if better:
-            self.best, self.plan = other, plan
+            self.best = other
+            self.plan = plan
         return better
 
 

@@ -54,7 +54,9 @@ def chosen(flow: Dataflow, text: str | Sequence[str]) -> tuple[int, tuple[str, .
 def _pieces(text: str | Sequence[str], index: Mapping[str, int]) -> Sequence[str]:
     if not isinstance(text, str):
         return text or [""]
-    return [text] if text in index else [piece.strip() for piece in text.split(",")]
+    if text in index:
+        return [text]
+    return [piece.strip() for piece in text.split(",")]
 
 
 def operator_named(flow: Dataflow, index: Mapping[str, int], name: str, where: str = "--nodes") -> int:
@@ -81,21 +83,22 @@ def operator_named(flow: Dataflow, index: Mapping[str, int], name: str, where: s
     lower = name.lower()
     close = [known for known in index if lower and lower in known.lower()]
     close = sorted(close, key=len)[:CLOSE] or difflib.get_close_matches(name, index, CLOSE, 0.5)
-    hint = (
-        f"did you mean {' or '.join(close)}?"
-        if close
-        else f"accepted: names of operators, e.g. {flow.operators[0].name}"
-    )
+    if close:
+        hint = f"did you mean {' or '.join(close)}?"
+    else:
+        hint = f"accepted: names of operators, e.g. {flow.operators[0].name}"
     raise InvalidConfig(f"{where}: found {name!r}, which is no operator of {flow.graph.name}; {hint}")
 
 
 def _between(flow: Dataflow, first: int, last: int, notes: list[str]) -> int:
-    a, b = first, last
+    a = first
+    b = last
     if flow.ancestors[a] >> b & 1:
         a, b = b, a
         notes.append(f"--nodes: {flow.operators[a].name} comes before {flow.operators[b].name}")
     elif a != b and not flow.ancestors[b] >> a & 1:
-        one, other = flow.operators[a].name, flow.operators[b].name
+        one = flow.operators[a].name
+        other = flow.operators[b].name
         raise InvalidConfig(
             f"--nodes {one}..{other}: no path leads from one to the other; accepted: both with a comma "
             "between, or another range"
@@ -114,7 +117,8 @@ def _connected(flow: Dataflow, mask: int) -> tuple[int, int]:
                 "operators that do"
             )
         more = path | convex_gap(flow, mask | path)
-        mask, added = mask | more, added | more
+        mask = mask | more
+        added = added | more
     return mask, added
 
 

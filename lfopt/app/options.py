@@ -36,12 +36,15 @@ Switch = Literal["on", "off"]  # true or false in a configuration
 if TYPE_CHECKING:
     Method = Scheme = str
 else:  # what is checked and offered is the table
-    Method, Scheme = Literal[tuple(METHODS)], Literal[tuple(SCHEMES)]
+    Method = Literal[tuple(METHODS)]
+    Scheme = Literal[tuple(SCHEMES)]
 
 
 def switched(value: bool) -> Switch:
     """A truth value as the command line has it."""
-    return "on" if value else "off"
+    if value:
+        return "on"
+    return "off"
 
 
 def option(text: str, default: object = None, **spelling: Any) -> Parameter:

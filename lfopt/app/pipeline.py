@@ -139,7 +139,8 @@ def run_search(
     `model`: the cost model if it is not `costs` itself. `lower_bound_bytes`: what another search has proven
     of the same space. `start`: plans to begin with.
     """
-    begin, method = time.perf_counter(), METHODS[how.method]
+    begin = time.perf_counter()
+    method = METHODS[how.method]
     searched = model or (
         Prices().of(costs) if how.method == "exact" and len(costs.dataflow) >= LONG else costs
     )
@@ -152,9 +153,10 @@ def run_search(
 
     partitions = Partitions(searched)
     # bounds take a while too
-    left = (
-        None if how.time_limit is None else max(how.time_limit - (time.perf_counter() - begin), LEAST_SECONDS)
-    )
+    if how.time_limit is None:
+        left = None
+    else:
+        left = max(how.time_limit - (time.perf_counter() - begin), LEAST_SECONDS)
     options = SearchOptions(
         left, None, progress, lower_bound_bytes, partitions, how.budget, how.seed, start=start
     )
@@ -190,7 +192,9 @@ class SearchRun(NamedTuple):
     @property
     def name(self) -> str:
         """The method, and who guided it."""
-        return self.result.method if self.guidance == "none" else f"{self.result.method}+{self.guidance}"
+        if self.guidance == "none":
+            return self.result.method
+        return f"{self.result.method}+{self.guidance}"
 
 
 @dataclass(frozen=True)
@@ -309,7 +313,8 @@ def find_plan(
         result = _searched(costs, timed(first, methods), 0, report, begun)
         searched = Recomputed(graph, (), costs, result, optimal=False)
     graph, copies, costs, result, optimal = searched._replace(result=kept(searched.costs, searched.result))
-    bound, runs = result.lower_bound_bytes, [SearchRun(result, first.guidance)]
+    bound = result.lower_bound_bytes
+    runs = [SearchRun(result, first.guidance)]
     lap(runs[-1].name)
     for behind, how in zip(range(len(others), 0, -1), others, strict=True):
         if result.interrupted:
@@ -324,7 +329,8 @@ def find_plan(
     judged = None
     if SCHEMES[config.scheme].chains and first.wanted == Objective():
         linked = best._replace(result=_linked(costs, best.result, deadline, report))
-        runs, best = [linked if run is best else run for run in runs], linked
+        runs = [linked if run is best else run for run in runs]
+        best = linked
         lap("chains")
         bound = costs.proven_bytes(bound, copies)
     proven = optimal or best.result.dram_bytes <= bound
@@ -346,12 +352,14 @@ def find_plan(
                 deadline.left("second level"),
             )
         )
-        runs, best = [stayed if run is best else run for run in runs], stayed
+        runs = [stayed if run is best else run for run in runs]
+        best = stayed
         lap("second level")
     if config.traffic == "tiled" and not (first.wanted == Objective() and deadline.late("cycles")):
         judged = _judged(costs, config, best.result, deadline, report)
         changed = best._replace(result=judged.result)
-        runs, best = [changed if run is best else run for run in runs], changed
+        runs = [changed if run is best else run for run in runs]
+        best = changed
         lap("cycles")
     interrupted = result.interrupted or best.result.interrupted
     draft, interrupted = _despite_ctrl_c(lambda: drafted(best.result, best.guidance), interrupted)
@@ -448,9 +456,12 @@ def steps_of(outcome: JobOutcome, report: ReportProgress | None = None) -> Finis
     def late() -> bool:
         if report is not None:
             report(f"steps: {limit.spent:,} made", 1.0)
-        return outcome.deadline.over() if unsearched else outcome.deadline.late("steps")
+        if unsearched:
+            return outcome.deadline.over()
+        return outcome.deadline.late("steps")
 
-    first, draft = outcome.first, outcome.draft
+    first = outcome.first
+    draft = outcome.draft
     unsearched = draft.costs is first.costs and outcome.best.result.groups == first.groups
     limit = Limit(late, interruptible=not outcome.interrupted)
     known_steps = first.known_steps if draft.costs is first.costs else MadeSteps()
@@ -478,10 +489,12 @@ def _made_in_time(outcome: JobOutcome, plan: Plan, known_steps: MadeSteps) -> Fi
     It is the plan found, with the operators of those groups as before the search, or the plan of before the
     search where that moves less.
     """
-    first, draft = outcome.first, outcome.draft
+    first = outcome.first
+    draft = outcome.draft
     if not first.groups or outcome.wanted.caps != Caps():
         return None
-    over, costs = outcome.deadline.over, draft.costs
+    over = outcome.deadline.over
+    costs = draft.costs
     unwritten = tuple(group.unexecutable for group in plan.groups if group.unwritten)
     kept = [o.mask for o, group in zip(draft.outlines, plan.groups, strict=True) if not group.unwritten]
     rest = costs.dataflow.everything & ~sum(kept)

@@ -57,7 +57,8 @@ class Profiles:
 
         Raises InvalidConfig if there cannot be one.
         """
-        self.path, self.machine = path, machine
+        self.path = path
+        self.machine = machine
         own_folder(path.parent)
         if not damage(path):
             return
@@ -140,7 +141,9 @@ def damage(path: Path) -> str:
         if not refused.reason:
             raise
         return refused.reason
-    return "" if verdict == "ok" else verdict
+    if verdict == "ok":
+        return ""
+    return verdict
 
 
 def databases() -> list[CacheItem]:
@@ -191,7 +194,9 @@ def tuned(costs: GroupCosts, groups: Iterable[int], profiles: Profiles, timed: T
 
     def propose(group: int) -> Sequence[int]:
         code = codes.get(group)
-        return [min(choices[group], key=lambda rows: known.get((code, rows), np.inf))] if code else [1]
+        if code:
+            return [min(choices[group], key=lambda rows: known.get((code, rows), np.inf))]
+        return [1]
 
     return propose
 
@@ -201,7 +206,8 @@ def _choices(costs: GroupCosts, group: int) -> tuple[int, ...]:
 
     One that does not run by rows has no choice.
     """
-    mode, possible = costs.chosen(group), set(heights(costs, group))
+    mode = costs.chosen(group)
+    possible = set(heights(costs, group))
     if mode is None or group & (group - 1) == 0:
         return (1,)
     return tuple(

@@ -19,4 +19,6 @@ def _random(tensor: Tensor, rng: np.random.Generator) -> np.ndarray:
     if tensor.dtype.startswith("float"):
         return rng.standard_normal(tensor.shape).astype(tensor.dtype)
     drawn = rng.integers(0, 2, tensor.shape)
-    return drawn.astype(str).astype(object) if tensor.dtype == "string" else drawn.astype(tensor.dtype)
+    if tensor.dtype == "string":
+        return drawn.astype(str).astype(object)
+    return drawn.astype(tensor.dtype)

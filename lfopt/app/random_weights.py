@@ -62,7 +62,8 @@ def drawn(graph: Graph, rng: np.random.Generator) -> Graph:
 
 
 def _drawn(tensor: Tensor, call: Call, index: int, rng: np.random.Generator) -> np.ndarray:
-    kind, row = call.operator.kind, row_of(call)
+    kind = call.operator.kind
+    row = row_of(call)
     if tensor.quantization is None and not tensor.dtype.startswith("float"):
         return rng.integers(0, 2, tensor.shape).astype(tensor.dtype)
     if index in FACTORS.get(kind, ()):
@@ -73,11 +74,9 @@ def _drawn(tensor: Tensor, call: Call, index: int, rng: np.random.Generator) -> 
             std = _products(call) ** -0.5
         values = rng.standard_normal(tensor.shape, np.float32)
         values *= np.float32(std)
-    return (
-        quantized(values, tensor.quantization, tensor.dtype)
-        if tensor.quantization
-        else values.astype(tensor.dtype, copy=False)
-    )
+    if tensor.quantization:
+        return quantized(values, tensor.quantization, tensor.dtype)
+    return values.astype(tensor.dtype, copy=False)
 
 
 def _products(call: Call) -> int:

@@ -91,11 +91,13 @@ def recompute(
         nothing = unfused(searches.model(first.graph), "exact")
         copied = Copied(first.graph, (), nothing, 0, len(barriers(first.graph)))
     interrupted = interrupted or copied.result.interrupted
-    result, costs = copied.result, searches.model(copied.graph)
+    result = copied.result
+    costs = searches.model(copied.graph)
     best = Recomputed(copied.graph, copied.copies, costs, result, result.proof == "optimal")
-    bound = (
-        searches.model(first.graph).bounds.recomputing_bytes if copied.barriers else result.lower_bound_bytes
-    )
+    if copied.barriers:
+        bound = searches.model(first.graph).bounds.recomputing_bytes
+    else:
+        bound = result.lower_bound_bytes
     if not interrupted and searches.much_time_left:
         try:
             plain = searches.run(searches.plain, 1)
@@ -120,7 +122,10 @@ class _Searches:
 
     def __init__(self, config: Config, first: FirstPlan, deadline: Deadline, limit: float | None) -> None:
         """`limit`: seconds."""
-        self.config, self.first, self.deadline, self.limit = config, first, deadline, limit
+        self.config = config
+        self.first = first
+        self.deadline = deadline
+        self.limit = limit
         self.start = time.perf_counter()
         self.prices = Prices()
         # of whole networks, by identity: each is planned, bounded and then written
@@ -181,7 +186,8 @@ class _Searches:
 
     def copied(self, report: ReportProgress | None) -> Copied | None:
         """The network with copies, and its plan; None at a Ctrl-C before there was one."""
-        graph, late_bounds = self.first.graph, self._late_bounds
+        graph = self.first.graph
+        late_bounds = self._late_bounds
 
         def estimate(part: Graph) -> int:
             searched = self.run(costs_of(self.config, part, late_bounds), 1)

@@ -82,7 +82,8 @@ def accepted(hint: Any) -> str:
 
 
 def _words(hint: Any) -> Iterator[str]:
-    origin, options = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    options = get_args(hint)
     if origin is Annotated:
         yield from _words(options[0])
     elif origin is Literal:
@@ -107,4 +108,6 @@ def _name(error: CycloptsError, place: str) -> str:
 def _close(name: str, known: Iterable[str]) -> str:
     listed = [*known]
     close = difflib.get_close_matches(name, listed, 1)
-    return f"did you mean {close[0]}?" if close else f"accepted: {', '.join(listed)}"
+    if close:
+        return f"did you mean {close[0]}?"
+    return f"accepted: {', '.join(listed)}"

@@ -78,7 +78,9 @@ class Explained:
     def groups(self) -> tuple[tuple[str, ...], ...]:
         """The groups of the cheapest cut; the group itself where it fits."""
         best = self.explanation.repair
-        return tuple(map(self.flow.names, best.groups)) if best else (self.operators,)
+        if best:
+            return tuple(map(self.flow.names, best.groups))
+        return (self.operators,)
 
     @cached_property
     def data(self) -> Mapping[str, Any]:
@@ -95,7 +97,8 @@ class Explained:
         write_figure(check_figure(path_of(file, "file"), "file"), self.explanation, self.flow, "group")
 
     def __repr__(self) -> str:
-        need, what = self.explanation.need, plural(len(self.operators), "operator")
+        need = self.explanation.need
+        what = plural(len(self.operators), "operator")
         if need.never:
             return f"Explained({what}: {need.never})"
         used = f"{need.bytes:,} of {need.available:,} B of buffer in mode {need.mode}"

@@ -156,18 +156,18 @@ def _answered(command: str) -> Schema:
 
 def described(kind: type) -> Iterator[FieldText]:
     """Name, type, default and description of every field of a dataclass, in order."""
-    comments, types = _comments(kind), _annotations(kind)
+    comments = _comments(kind)
+    types = _annotations(kind)
     for column in fields(kind):
         if column.default is not MISSING:
             default = _yaml(column.default)
         else:
-            default = (
-                ""
-                if column.default_factory is MISSING
-                else "see below"
-                if is_dataclass(column.default_factory)
-                else "none given"
-            )
+            if column.default_factory is MISSING:
+                default = ""
+            elif is_dataclass(column.default_factory):
+                default = "see below"
+            else:
+                default = "none given"
         text = ", ".join(TABLES[kind, column.name]) if (kind, column.name) in TABLES else types[column.name]
         yield FieldText(column.name, text, default, comments.get(column.name, ""))
 
@@ -177,7 +177,9 @@ def _yaml(value: object) -> str:
         return IN_JSON[str(value)]
     if value == () or value == "":
         return "empty"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)
 
 
 def _describe(definition: Schema, kind: type) -> None:

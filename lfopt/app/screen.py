@@ -149,7 +149,8 @@ def progress_line() -> Iterator[ReportProgress]:
 
 def _lines() -> ReportProgress:
     """Says what is new: numbers that count on are not."""
-    start, last = time.perf_counter(), ""
+    start = time.perf_counter()
+    last = ""
 
     def report(what: str, done: float) -> None:
         nonlocal last
@@ -244,10 +245,8 @@ def folded(text: str, width: int) -> str:
         room = width - (len(INDENT) if lines else 0)
         end = len(text)
         if end > room:
-            blank, behind = (
-                text.rfind(" ", 0, room + 1),
-                max(text.rfind(mark, 0, room) + 1 for mark in BREAKS),
-            )
+            blank = text.rfind(" ", 0, room + 1)
+            behind = max(text.rfind(mark, 0, room) + 1 for mark in BREAKS)
             end = blank if blank > room // 3 else behind if behind > room // 3 else room
         lines.append(f"{INDENT if lines else ''}{text[:end].rstrip()}")
         text = text[end:].lstrip()

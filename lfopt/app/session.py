@@ -90,11 +90,9 @@ class InferenceSession:
 
     def get_outputs(self) -> list[NodeArg]:
         """Outputs in order."""
-        return (
-            [_of_tensor(tensor) for tensor in self._compiled.outputs]
-            if isinstance(self._compiled, Compiled)
-            else [*map(_of_value, self._compiled.model.graph.output)]
-        )
+        if isinstance(self._compiled, Compiled):
+            return [_of_tensor(tensor) for tensor in self._compiled.outputs]
+        return [*map(_of_value, self._compiled.model.graph.output)]
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Array]) -> list[np.ndarray]:
         """Outputs of these names in the shapes and types of the model; None: all in order.
@@ -102,9 +100,10 @@ class InferenceSession:
         Raises InvalidConfig for names that the model has not, and as `Compiled.run`.
         """
         wanted = self._names if output_names is None else output_names
-        unknown = (
-            [wanted] if isinstance(wanted, str) else [name for name in wanted if name not in self._names]
-        )
+        if isinstance(wanted, str):
+            unknown = [wanted]
+        else:
+            unknown = [name for name in wanted if name not in self._names]
         if unknown:
             raise InvalidConfig(
                 one_line(

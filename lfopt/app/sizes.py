@@ -41,7 +41,9 @@ def format_age(seconds: float) -> str:
     ('just now', '3 h ago', '40 d ago')
     """
     unit = next((name for name in ("d", "h", "min") if seconds >= AGES[name]), None)
-    return f"{seconds // AGES[unit]:,.0f} {unit} ago" if unit else "just now"
+    if unit:
+        return f"{seconds // AGES[unit]:,.0f} {unit} ago"
+    return "just now"
 
 
 def size_option(text: str, option: str) -> int:
@@ -76,9 +78,10 @@ def memories(hardware: Hardware) -> str:
 def second_level(plan: Plan) -> str:
     """What lies in the second level, and what it moves."""
     kept = sum(place.memory == "l2" for place in plan.memory)
-    chosen = (
-        "no others that fit spare these groups more" if plan.search.l2 == "exact" else "a heuristic choice"
-    )
+    if plan.search.l2 == "exact":
+        chosen = "no others that fit spare these groups more"
+    else:
+        chosen = "a heuristic choice"
     return (
         f"second level: {plural(kept, 'map')} in it, {chosen}; {plan.totals.l2_bytes:,} B read and "
         "written beside those of DRAM"
@@ -93,7 +96,9 @@ def bytes_text(size: int) -> str:
     """
     if size == UNLIMITED:
         return "unlimited"
-    return f"{size:,} B" if size < NEVER else "more than any buffer"
+    if size < NEVER:
+        return f"{size:,} B"
+    return "more than any buffer"
 
 
 def plain_size(size: int) -> str:
@@ -102,7 +107,9 @@ def plain_size(size: int) -> str:
     >>> plain_size(262144), plain_size(UNLIMITED)
     ('262144', 'unlimited')
     """
-    return "unlimited" if size == UNLIMITED else str(size)
+    if size == UNLIMITED:
+        return "unlimited"
+    return str(size)
 
 
 def of_buffer(used: int, size: int, store: Store = "buffer") -> str:
@@ -111,9 +118,9 @@ def of_buffer(used: int, size: int, store: Store = "buffer") -> str:
     >>> of_buffer(1000, 262144), of_buffer(1000, UNLIMITED, "weight buffer")
     ('1,000 of 262,144 B of buffer', '1,000 B of an unlimited weight buffer')
     """
-    return (
-        f"{used:,} B of an unlimited {store}" if size == UNLIMITED else f"{used:,} of {size:,} B of {store}"
-    )
+    if size == UNLIMITED:
+        return f"{used:,} B of an unlimited {store}"
+    return f"{used:,} of {size:,} B of {store}"
 
 
 def buffers(hardware: Hardware) -> str:
@@ -123,11 +130,9 @@ def buffers(hardware: Hardware) -> str:
     ('256 KiB', '192 KiB, 64 KiB for weights')
     """
     size = format_size(hardware.buffer_bytes)
-    return (
-        f"{size}, {format_size(hardware.weight_buffer_bytes)} for weights"
-        if hardware.weight_buffer_bytes
-        else size
-    )
+    if hardware.weight_buffer_bytes:
+        return f"{size}, {format_size(hardware.weight_buffer_bytes)} for weights"
+    return size
 
 
 def share_of(used: int, size: int) -> str:
@@ -136,7 +141,9 @@ def share_of(used: int, size: int) -> str:
     >>> share_of(1000, 4000), share_of(1000, UNLIMITED)
     ('25.0 %', '')
     """
-    return "" if size == UNLIMITED else f"{100 * used / size:.1f} %"
+    if size == UNLIMITED:
+        return ""
+    return f"{100 * used / size:.1f} %"
 
 
 def format_size(size: int) -> str:

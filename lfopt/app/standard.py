@@ -70,7 +70,8 @@ def open_streams() -> None:
                 StandardStream(io.BufferedWriter(raw), "utf-8", "backslashreplace", write_through=True),
             )
         elif type(stream) is io.TextIOWrapper:
-            encoding, by_line = stream.encoding, stream.line_buffering
+            encoding = stream.encoding
+            by_line = stream.line_buffering
             setattr(
                 sys,
                 name,
@@ -80,12 +81,16 @@ def open_streams() -> None:
 
 def seconds_since_began() -> float:
     """Seconds since the process began; 0 where it runs more than one command line."""
-    return 0.0 if began is None else time.perf_counter() - began
+    if began is None:
+        return 0.0
+    return time.perf_counter() - began
 
 
 def lost_output() -> str:
     """Why some of the standard output was lost; nothing where a reader left, or where all was written."""
-    return sys.stdout.lost if isinstance(sys.stdout, StandardStream) else ""
+    if isinstance(sys.stdout, StandardStream):
+        return sys.stdout.lost
+    return ""
 
 
 def judge_is_at_work() -> bool:

@@ -130,7 +130,8 @@ def _check(stream: CommandStream, plan: Plan, graph: Graph) -> None:
     check(plan, graph)
     constants_end = stream.constants_address + len(stream.constants)
     for name, end in (("constants_address", len(stream.program)), ("maps_address", constants_end)):
-        given, least = getattr(stream, name), round_up(end, ALIGN)
+        given = getattr(stream, name)
+        least = round_up(end, ALIGN)
         if given % ALIGN or not least <= given <= least + ROOM_BYTES:
             raise InvalidPlan(
                 f"{name}: found {given}; accepted: multiples of {ALIGN} from {least} to {least + ROOM_BYTES}"

@@ -28,7 +28,8 @@ def estimator(figures: GroupFigures, surrogate: Surrogate) -> Callable[[Sequence
 
     Groups of one structure are looked at once.
     """
-    rooflines, known = Rooflines(figures.costs, figures.meter.by_rows), dict[Hashable, tuple[float, float]]()
+    rooflines = Rooflines(figures.costs, figures.meter.by_rows)
+    known = dict[Hashable, tuple[float, float]]()
 
     def estimate(groups: Sequence[int]) -> Estimate:
         keys = [figures.key(group) for group in groups]
@@ -65,7 +66,9 @@ class JudgedGroups:
 
 def judged(costs: GroupCosts, count: int, seed: int) -> JudgedGroups:
     """Up to `count` groups of different structures that random plans have."""
-    figures, rng, partitions = GroupFigures(costs, energy=False), Rng(seed), Partitions(costs)
+    figures = GroupFigures(costs, energy=False)
+    rng = Rng(seed)
+    partitions = Partitions(costs)
     met: dict[Hashable, int] = {}
     for _ in range(DRAWS):
         for group in partitions.draw(rng):

@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-QUIET, VERBOSE, JSON = ("--quiet", "-q"), ("--verbose", "-v"), "--json"
+QUIET = ("--quiet", "-q")
+VERBOSE = ("--verbose", "-v")
+JSON = "--json"
 SHAPE_OPTION, SHAPE = "--input-shape", re.compile(r"[^=-][^=]*=[0-9]+(,[0-9]+)*")  # one after the other
 STDOUT = "-"  # as a file of JSON
 
@@ -29,7 +31,8 @@ def read(tokens: Sequence[str], takes: Callable[[Sequence[str]], bool]) -> Comma
     (('simulate', 'runs/x'), True, False, '-')
     """
     end = tokens.index("--") if "--" in tokens else len(tokens)
-    words, rest = list(tokens[:end]), tokens[end:]
+    words = list(tokens[:end])
+    rest = tokens[end:]
     kept = [word for word in words if word not in (*QUIET, *VERBOSE)]
     before, target = _without_target(_spread_shapes(kept), lambda some: takes([*some, *rest]))
     quiet, verbose = (any(word in names for word in words) for names in (QUIET, VERBOSE))
@@ -64,7 +67,9 @@ def _without_target(words: list[str], takes: Callable[[list[str]], bool]) -> tup
     k = next((k for k, word in enumerate(words) if word.partition("=")[0] == JSON), None)
     if k is None:
         return words, None
-    before, file, after = words[:k], words[k + 1 : k + 2], words[k + 2 :]
+    before = words[:k]
+    file = words[k + 1 : k + 2]
+    after = words[k + 2 :]
     if "=" in words[k]:
         return [*before, *words[k + 1 :]], words[k].partition("=")[2]
     if file and (file[0] == STDOUT or (file[0].lower().endswith(".json") and takes([*before, *after]))):

@@ -265,18 +265,20 @@ def _untimed(figures: GroupReport) -> str:
     """Why the model has no times of a group's commands; nothing where it has."""
     if figures.by_formula:
         return f"no steps, {figures.by_formula}"
-    return (
-        f"so many steps that the model times some of them ({figures.cycles.timing})"
-        if figures.cycles.timing != "exact"
-        else ""
-    )
+    if figures.cycles.timing != "exact":
+        return f"so many steps that the model times some of them ({figures.cycles.timing})"
+    return ""
 
 
 class _Drawing:
     """A plan's groups as they go into one process of a trace."""
 
     def __init__(self, trace: EventTrace, pid: int, flow: Dataflow, hardware: Hardware, most: int) -> None:
-        self.trace, self.pid, self.flow, self.hardware, self.room = trace, pid, flow, hardware, most
+        self.trace = trace
+        self.pid = pid
+        self.flow = flow
+        self.hardware = hardware
+        self.room = most
         self.origins: Mapping[str, Origin] = {operator.name: operator.origin for operator in flow.operators}
         # changes of the bytes in use, by cycle
         self.changes: dict[Store, Counter[int]] = {store: Counter[int]() for store in hardware.stores}
@@ -317,16 +319,19 @@ class _Drawing:
             "done": one.done,
         }
         if isinstance(one.step, Compute):
-            name, category = one.step.operator, "compute"
+            name = one.step.operator
+            category = "compute"
             args |= {
                 "box": one.step.boxes,
                 **{key: value for key, value in self.origins[name]._asdict().items() if value},
             }
         elif isinstance(one.step, Carry):
-            name, category = f"carry {one.step.tensor}", "carry"
+            name = f"carry {one.step.tensor}"
+            category = "carry"
             args["box"] = one.step.box
         else:
-            name, category = f"{VERBS[one.step.store]} {one.step.tensor}", one.step.kind
+            name = f"{VERBS[one.step.store]} {one.step.tensor}"
+            category = one.step.kind
             args |= {"bytes": one.step.bytes, "box": one.step.box}
         self.trace.run(self.pid, TRACK_OF_QUEUE[one.queue], name, category, one.begin, one.end, **args)
 

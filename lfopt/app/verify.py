@@ -35,7 +35,9 @@ class Verified:
     @property
     def beyond(self) -> tuple[str, ...]:
         """Of the lines that are wrong: groups of more steps than a recount follows."""
-        return () if self.recount is None else self.recount.beyond
+        if self.recount is None:
+            return ()
+        return self.recount.beyond
 
     @property
     def false(self) -> list[str]:
@@ -48,9 +50,10 @@ class Verified:
         return not self.wrong
 
     def __repr__(self) -> str:
-        verdict = (
-            "every claim holds" if self.holds else f"{len(self.wrong)} claims do not hold: {self.wrong[0]}"
-        )
+        if self.holds:
+            verdict = "every claim holds"
+        else:
+            verdict = f"{len(self.wrong)} claims do not hold: {self.wrong[0]}"
         return f"Verified({self.plan.model.name}: {verdict}; lower bound {self.bound})"
 
 
@@ -64,11 +67,10 @@ def verify(path: Path) -> Verified:
     model = file.parent / plan.model.onnx
     graph = load(model)
     if (digest := sha256(model)) != plan.model.sha256:
-        expected = (
-            f"{plan.model.sha256[:16]}..."
-            if plan.model.written
-            else "no file: the plan was never written with its model"
-        )
+        if plan.model.written:
+            expected = f"{plan.model.sha256[:16]}..."
+        else:
+            expected = "no file: the plan was never written with its model"
         return Verified(
             plan,
             graph,
@@ -96,11 +98,10 @@ def load_planned(path: Path) -> tuple[Plan, Graph]:
     """
     verification = verify(path)
     if verification.wrong:
-        more = (
-            f" (one of {len(verification.wrong)} claims that do not hold: `lfopt check` lists them)"
-            if verification.wrong[1:]
-            else ""
-        )
+        if verification.wrong[1:]:
+            more = f" (one of {len(verification.wrong)} claims that do not hold: `lfopt check` lists them)"
+        else:
+            more = ""
         raise InvalidPlan(
             one_line(f"{verification.file}: the plan is not what it claims: {verification.wrong[0]}") + more
         )
@@ -158,7 +159,8 @@ def search_problems(plan: Plan) -> Iterator[str]:
 
     How long it took, and after how many evaluations, cannot be recounted.
     """
-    record, bound = plan.search, plan.totals.lower_bound_bytes
+    record = plan.search
+    bound = plan.totals.lower_bound_bytes
     methods = (*METHODS, GIVEN.method)
     if record.method not in methods:
         yield f"search.method: found {record.method!r}; accepted: {', '.join(methods)}"

@@ -34,4 +34,6 @@ def _origin(name: str) -> Path | None:
     """The file that a package of this name is, or would be, imported from."""
     module = sys.modules.get(name)
     file = module.__file__ if module is not None else (spec := find_spec(name)) and spec.origin
-    return Path(file) if file else None
+    if file:
+        return Path(file)
+    return None

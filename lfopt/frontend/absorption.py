@@ -57,7 +57,8 @@ def absorb(graph: Graph, stored: Mapping[str, Stored]) -> Graph:
 
 def _without_casts(graph: Graph) -> Graph:
     """The graph without Casts that keep the type: PyTorch's exporter writes one between every Q and DQ."""
-    tensors, same = graph.tensors, dict[str, str]()
+    tensors = graph.tensors
+    same = dict[str, str]()
     for operator in graph.operators:
         if (
             operator.kind == "Cast"
@@ -89,11 +90,10 @@ def _with_swish(graph: Graph) -> Graph:
     swishes: dict[str, Operator] = {}  # by name of the Mul
     gone = set[str]()
     for operator in graph.operators:
-        gates = (
-            [(x, makers.get(gate)) for x, gate in (operator.inputs, operator.inputs[::-1])]
-            if operator.kind == "Mul"
-            else []
-        )
+        if operator.kind == "Mul":
+            gates = [(x, makers.get(gate)) for x, gate in (operator.inputs, operator.inputs[::-1])]
+        else:
+            gates = []
         for x, gate in gates:
             alone = (
                 gate is not None
@@ -115,15 +115,13 @@ def _with_swish(graph: Graph) -> Graph:
         swishes.get(operator.name, operator) for operator in graph.operators if operator.name not in gone
     )
     dead = {name for operator in graph.operators if operator.name in gone for name in operator.outputs}
-    return (
-        replace(
+    if gone:
+        return replace(
             graph,
             operators=operators,
             tensors={name: t for name, t in graph.tensors.items() if name not in dead},
         )
-        if gone
-        else graph
-    )
+    return graph
 
 
 @dataclass
@@ -211,7 +209,9 @@ class _Absorption:
 
     def _moved(self, operator: Operator) -> list[str]:
         """Operands whose elements the operator moves."""
-        return [*operator.inputs] if operator.kind == "Concat" else [operator.inputs[0]]
+        if operator.kind == "Concat":
+            return [*operator.inputs]
+        return [operator.inputs[0]]
 
     def _takes_through(self, operator: Operator, *, forward: bool) -> bool:
         """Whether Q after the operator is Q before it, or (forward) DQ before it is DQ after it."""
@@ -250,18 +250,18 @@ class _Absorption:
         ):
             return None
         codes = {self._code(operand) for operand in self._moved(operator)}
-        return codes.pop() if len(codes) == 1 else None
+        if len(codes) == 1:
+            return codes.pop()
+        return None
 
     def _code(self, name: str) -> _StoredCode | None:
         """Code of an operand, be it a map or a constant."""
         if name in self.stored:
             tensor = self.stored[name].tensor
             assert tensor.quantization is not None
-            return (
-                _StoredCode(tensor.dtype, tensor.quantization)
-                if tensor.quantization.axis is None and tensor.dtype in BYTES
-                else None
-            )
+            if tensor.quantization.axis is None and tensor.dtype in BYTES:
+                return _StoredCode(tensor.dtype, tensor.quantization)
+            return None
         return self.codes.get(name)
 
     def _all_q(self, name: str) -> bool:
@@ -277,7 +277,9 @@ class _Absorption:
         if not self._all_q(name) or self.graph.tensors[name].dtype != "float32":
             return None
         codes = {self.held.get(r.outputs[0]) for r in self.readers[name]}
-        return codes.pop() if len(codes) == 1 else None
+        if len(codes) == 1:
+            return codes.pop()
+        return None
 
     def _backward(self, name: str) -> _StoredCode | None:
         """What the readers of a map agree upon, where all take Q through."""
@@ -296,7 +298,9 @@ class _Absorption:
                 codes.update(self.codes.get(result) for result in reader.outputs if result)
             else:
                 return None
-        return codes.pop() if len(codes) == 1 else None
+        if len(codes) == 1:
+            return codes.pop()
+        return None
 
     def _shrink(self) -> None:
         """Find the operators on integers; drop the codes of maps that operators on floats make or read."""
@@ -321,13 +325,16 @@ class _Absorption:
 
     def on_integers(self, operator: Operator) -> bool:
         """Whether the operator reads integers where the file has floats that a DQ makes."""
-        return operator.outputs[0] in self.held if is_q_or_dq(operator) else operator.name in self.integer
+        if is_q_or_dq(operator):
+            return operator.outputs[0] in self.held
+        return operator.name in self.integer
 
     def _is_integer(self, operator: Operator) -> bool:
         """Whether integers stand for every float map that the operator reads or makes."""
         if spec(operator.kind, operator.domain) is OPAQUE or is_q_or_dq(operator):
             return False
-        tensors, constants = self.graph.tensors, self.graph.constants
+        tensors = self.graph.tensors
+        constants = self.graph.constants
         read = [
             name
             for name in operator.inputs
@@ -346,7 +353,8 @@ class _Rewriting:
     """The graph with integers in place of the float maps that they stand for."""
 
     def __init__(self, absorption: _Absorption) -> None:
-        self.absorption, self.graph = absorption, absorption.graph
+        self.absorption = absorption
+        self.graph = absorption.graph
         # name of the map of integers that stands for a map of the file, where it is another
         self.now: dict[str, str] = {}
         # Qs whose result is what their operand's maker makes, and DQs of which the graph's output is the
@@ -392,8 +400,11 @@ class _Rewriting:
 
     def _value(self, name: str) -> np.ndarray | None:
         """Values of a constant that an operator reads as it is; integers are dequantised on first use."""
-        value, stored = self.graph.constants[name], self.absorption.stored.get(name)
-        return stored.real() if value is None and stored is not None else value
+        value = self.graph.constants[name]
+        stored = self.absorption.stored.get(name)
+        if value is None and stored is not None:
+            return stored.real()
+        return value
 
     def _root(self, name: str) -> str:
         return self.now.get(name, name)
@@ -402,7 +413,9 @@ class _Rewriting:
         """Q and DQ that say nothing new: their result is what they read."""
         if not is_q_or_dq(operator):
             return
-        read, result, absorption = operator.inputs[0], operator.outputs[0], self.absorption
+        read = operator.inputs[0]
+        result = operator.outputs[0]
+        absorption = self.absorption
         if result in absorption.source:
             self.now[result] = self._root(read)
         elif (
@@ -458,7 +471,9 @@ class _Rewriting:
 
     def _operand(self, operator: Operator, index: int, name: str) -> str:
         if operator.name not in self.absorption.integer:
-            return name if name in self.absorption.source else self._root(name)
+            if name in self.absorption.source:
+                return name
+            return self._root(name)
         if name in self.absorption.stored and index not in spec(operator.kind).parameters:
             return self._add(name)
         return self._root(name)
@@ -477,7 +492,8 @@ class _Rewriting:
 
     def _alive(self, operators: Sequence[Operator]) -> list[Operator]:
         """Without the Q and DQ whose results nothing reads."""
-        asked, alive = set(self.graph.outputs), list[Operator]()
+        asked = set(self.graph.outputs)
+        alive = list[Operator]()
         for operator in reversed(operators):
             if not is_q_or_dq(operator) or operator.outputs[0] in asked:
                 asked.update(operator.inputs)

@@ -78,7 +78,9 @@ class Bodies:
     def of(self, node: NodeProto) -> tuple[Body, ...]:
         """The graphs of a node, then and else or the one body; none for other nodes."""
         indices = [attribute.i for attribute in node.attribute if attribute.name == KEY]
-        return self.kept[indices[0]] if indices and 0 <= indices[0] < len(self.kept) else ()
+        if indices and 0 <= indices[0] < len(self.kept):
+            return self.kept[indices[0]]
+        return ()
 
     def detach(
         self,

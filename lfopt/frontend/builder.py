@@ -106,7 +106,9 @@ class Builder:
 
     def reshape(self, name: str, *shape: int) -> str:
         """The tensor in another shape of as many elements."""
-        return name if self.shape(name) == shape else self.run("Reshape", name, np.array(shape, np.int64))
+        if self.shape(name) == shape:
+            return name
+        return self.run("Reshape", name, np.array(shape, np.int64))
 
     def squeeze(self, name: str, axis: int) -> str:
         """The tensor without an axis of extent 1."""
@@ -134,12 +136,12 @@ class Builder:
 
     def concat(self, names: list[str], axis: int) -> str:
         """Tensors one after the other along an axis."""
-        return names[0] if len(names) == 1 else self.run("Concat", *names, axis=axis)
+        if len(names) == 1:
+            return names[0]
+        return self.run("Concat", *names, axis=axis)
 
     def cast(self, name: str, dtype: str) -> str:
         """The tensor in another element type."""
-        return (
-            name
-            if self.dtype(name) == dtype
-            else self.run("Cast", name, to=int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))))
-        )
+        if self.dtype(name) == dtype:
+            return name
+        return self.run("Cast", name, to=int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))))

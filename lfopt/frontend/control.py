@@ -60,7 +60,8 @@ class Control:
         """The operators that an If, a Loop or a Scan runs. Raises InvalidModel, UnsupportedModel."""
         bodies = self.bodies.of(node)
         own = len(node.input) - len(bodies[0].captured)
-        given, captured = [*node.input[:own]], [*node.input[own:]]
+        given = [*node.input[:own]]
+        captured = [*node.input[own:]]
         self._replace(node, what, lambda: WRITERS[node.op_type](self, node, bodies, given, captured))
 
     def call(self, node: NodeProto, results: Mapping[str, TypeProto], what: str) -> None:
@@ -129,7 +130,8 @@ class Control:
         if self.depth >= MAX_DEPTH:
             raise UnsupportedModel(f"graphs inside of graphs, {MAX_DEPTH} deep; lfopt reads fewer")
         ready = self._ready(body, operands)
-        graph, names = ready.model.graph, {"": "", **ready.constants}
+        graph = ready.model.graph
+        names = {"": "", **ready.constants}
         names |= {value.name: operand for value, operand in zip(graph.input, operands, strict=False)}
         self.check_nodes(len(graph.node))
         self.nodes += max(len(graph.node), 1)
@@ -191,7 +193,8 @@ def _chosen(build: Builder, condition: str, yes: str, no: str) -> str:
         raise UnsupportedModel(
             "its condition is computed, and decides about a sequence; lfopt reads tensors there"
         )
-    one, other = build.network.tensors[yes], build.network.tensors[no]
+    one = build.network.tensors[yes]
+    other = build.network.tensors[no]
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         types = " or ".join(f"{t.dtype} {[*t.shape]}" for t in (one, other))
         raise UnsupportedModel(
@@ -204,8 +207,10 @@ def _if(
     control: Control, node: NodeProto, bodies: Sequence[Body], given: list[str], captured: list[str]
 ) -> list[str]:
     """One branch, or both."""
-    condition, build = given[0], control.build(node)
-    stem, value = build.prefix, build.known(condition)
+    condition = given[0]
+    build = control.build(node)
+    stem = build.prefix
+    value = build.known(condition)
     if value is not None:
         if value.size != 1:
             raise InvalidModel(f"a condition of shape {[*value.shape]}; accepted: one element")
@@ -255,7 +260,8 @@ def _loop(
             *state,
         ]
         going, *results = control.inline(body, [*operands, *captured], f"{build.prefix}.{iteration}")
-        after, outs = results[: len(state)], results[len(state) :]
+        after = results[: len(state)]
+        outs = results[len(state) :]
         if value is None:
             if outs:
                 raise UnsupportedModel(
@@ -264,7 +270,9 @@ def _loop(
                 )
             after = [_chosen(build, active, new, old) for new, old in zip(after, state, strict=True)]
             going = build.run("And", active, going)
-        state, active, iteration = after, going, iteration + 1
+        state = after
+        active = going
+        iteration = iteration + 1
         for stack, name in zip(scanned, outs, strict=True):
             stack.append(name)
     return [*state, *(_stacked(build, names, body, len(state) + 1 + k) for k, names in enumerate(scanned))]
@@ -272,7 +280,9 @@ def _loop(
 
 def _most_iterations(build: Builder, operands: Sequence[str]) -> int:
     """Of a loop over these operands: where all are constants, no operator is left of it."""
-    return MAX_NODES if all(name in build.network.constants for name in operands) else MAX_ITERATIONS
+    if all(name in build.network.constants for name in operands):
+        return MAX_NODES
+    return MAX_ITERATIONS
 
 
 def _is_steady(body: Body) -> bool:
@@ -307,7 +317,8 @@ def _scan(
     count = int(told.get("num_scan_inputs", 0))
     if not 0 < count <= len(given):
         raise InvalidModel(f"num_scan_inputs is {count}; it has {len(given)} inputs")
-    state, scanned = given[: len(given) - count], given[len(given) - count :]
+    state = given[: len(given) - count]
+    scanned = given[len(given) - count :]
     results = len(body.graph.output) - len(state)
     axes, directions = (told.get(f"scan_input_{what}") or [0] * count for what in ("axes", "directions"))
     to_axes, to_directions = (

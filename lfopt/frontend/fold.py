@@ -144,4 +144,6 @@ def _at(what: str, text: str) -> str:
 
 
 def _dtype(value: np.ndarray) -> str:
-    return "string" if value.dtype.kind in "OSU" else value.dtype.name
+    if value.dtype.kind in "OSU":
+        return "string"
+    return value.dtype.name

@@ -217,7 +217,8 @@ class _Walk:
             if not value.type.HasField("tensor_type"):
                 raise UnsupportedModel(f"{what}: only tensors are supported")
             declared = value.type.tensor_type
-            dims, shape = dims_of(value), given.get(value.name)
+            dims = dims_of(value)
+            shape = given.get(value.name)
             if shape is not None:
                 if dims is not None and len(shape) != len(dims):
                     raise InvalidModel(
@@ -484,10 +485,8 @@ class _Walk:
             present = [name for name in node.input if name]
             if reason := fault(node, self.types) or ill_typed(node, self.types):
                 raise InvalidModel(f"{what}: {reason}")
-            types, data = (
-                {name: self.types[name] for name in present},
-                {name: self.small[name] for name in present if name in self.small},
-            )
+            types = {name: self.types[name] for name in present}
+            data = {name: self.small[name] for name in present if name in self.small}
             try:
                 inferred = onnx.shape_inference.infer_node_outputs(
                     schema, node, types, data, opset_imports=list(self.model.opset_import)
@@ -533,11 +532,10 @@ class _Walk:
 
         Inference rounds it, or departs from the specification. None for all others.
         """
-        first = (
-            self.tensors[node.input[0]]
-            if not node.domain and node.op_type in ("ConvTranspose", "Resize")
-            else None
-        )
+        if not node.domain and node.op_type in ("ConvTranspose", "Resize"):
+            first = self.tensors[node.input[0]]
+        else:
+            first = None
         if first is None or not first.elements:
             return None
         attributes = _attributes(node, what)
@@ -553,7 +551,9 @@ class _Walk:
                 shape = resizing.extents(attributes, first.shape, scales, None)
             elif sizes is not None and sizes.size:
                 shape = resizing.extents(attributes, first.shape, None, sizes.tolist())
-        return None if shape is None else Tensor(name, shape, first.dtype)
+        if shape is None:
+            return None
+        return Tensor(name, shape, first.dtype)
 
     def _fold(self, operator: Operator, results: dict[str, Tensor], what: str) -> bool:
         """Make the results constants, if they depend on shapes and constants alone."""
@@ -589,9 +589,12 @@ class _Walk:
 
     def _content(self, name: str) -> Hashable:
         """A constant's values where they are few, else its name."""
-        value, tensor = self.constants[name], self.tensors[name]
+        value = self.constants[name]
+        tensor = self.tensors[name]
         few = value is not None and value.size <= SMALL and value.dtype.kind not in "OSU"
-        return (tensor.dtype, tensor.shape, value.tobytes()) if few and value is not None else name
+        if few and value is not None:
+            return (tensor.dtype, tensor.shape, value.tobytes())
+        return name
 
     def _repeat(self, known: tuple[str, ...], results: Mapping[str, Tensor]) -> None:
         """Let constants that are worked out already stand for the results."""
@@ -646,18 +649,19 @@ class _Walk:
             }
         for name, value in known.items():
             self.add_constant(name, results[name], value)
-        return (
-            replace(operator, outputs=tuple("" if name in known else name for name in operator.outputs))
-            if known
-            else operator
-        )
+        if known:
+            return replace(
+                operator, outputs=tuple("" if name in known else name for name in operator.outputs)
+            )
+        return operator
 
     def _keep_stored(self, operator: Operator, results: Mapping[str, Tensor], what: str) -> bool:
         """Keep the result as integers if it is a constant behind DequantizeLinear; whether it is.
 
         It is dequantised where its values are asked for.
         """
-        source, stored = operator.inputs[0] if operator.inputs else "", None
+        source = operator.inputs[0] if operator.inputs else ""
+        stored = None
         if is_q_or_dq(operator) and operator.kind == "DequantizeLinear":
             by = quantization_of(operator, {**self.tensors, **results}, self.constants, what)
             if by is not None:
@@ -740,11 +744,10 @@ def _asked(operator: Operator, needed: Collection[str]) -> tuple[str, ...]:
     Optional ones are cut off at the end; how many others there are may matter (Split).
     """
     asked = [o if o in needed else "" for o in operator.outputs]
-    schema = (
-        onnx.defs.get_schema(operator.kind, newest_opset())
-        if not operator.domain and onnx.defs.has(operator.kind)
-        else None
-    )
+    if not operator.domain and onnx.defs.has(operator.kind):
+        schema = onnx.defs.get_schema(operator.kind, newest_opset())
+    else:
+        schema = None
     optional = onnx.defs.OpSchema.FormalParameterOption.Optional
     while (
         schema
@@ -771,9 +774,8 @@ def _static(name: str, declared: TypeProto | None, what: str) -> Tensor | None:
 
 
 def _type_proto(tensor: Tensor) -> TypeProto:
-    kind = (
-        onnx.TensorProto.STRING
-        if tensor.dtype == "string"
-        else onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
-    )
+    if tensor.dtype == "string":
+        kind = onnx.TensorProto.STRING
+    else:
+        kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
     return onnx.helper.make_tensor_type_proto(kind, tensor.shape)

@@ -34,7 +34,9 @@ def _constant(build: Builder, name: str, what: str) -> np.ndarray:
 def _batch_normalization(build: Builder, node: NodeProto) -> list[str]:
     """In training mode: with the batch's own statistics, and the running ones after it."""
     x, scale, bias, mean, variance = node.input
-    told, dtype, rank = options(node), build.dtype(x), len(build.shape(x))
+    told = options(node)
+    dtype = build.dtype(x)
+    rank = len(build.shape(x))
     axes = np.array([axis for axis in range(rank) if axis != 1], np.int64)
     now = build.run("ReduceMean", x, axes, keepdims=1)
     centred = build.run("Sub", x, now)
@@ -69,11 +71,10 @@ def _one_hot(build: Builder, node: NodeProto) -> list[str]:
 
 def _eye_like(build: Builder, node: NodeProto) -> list[str]:
     told, (rows, columns) = options(node), build.shape(node.input[0])
-    dtype = (
-        onnx.helper.tensor_dtype_to_np_dtype(told["dtype"])
-        if "dtype" in told
-        else np.dtype(build.dtype(node.input[0]))
-    )
+    if "dtype" in told:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(told["dtype"])
+    else:
+        dtype = np.dtype(build.dtype(node.input[0]))
     build.reserve(rows, columns, dtype=dtype.name)
     return [build.constant(np.eye(rows, columns, k=int(told.get("k", 0)), dtype=dtype))]
 
@@ -82,7 +83,8 @@ def _compress(build: Builder, node: NodeProto) -> list[str]:
     x, condition = node.input
     selected = _constant(build, condition, "condition")
     build.reserve(selected.size)
-    told, kept = options(node), np.flatnonzero(selected)
+    told = options(node)
+    kept = np.flatnonzero(selected)
     if "axis" in told:
         return [build.run("Gather", x, kept, axis=told["axis"])]
     return [build.run("Gather", build.reshape(x, prod(build.shape(x))), kept, axis=0)]
@@ -90,8 +92,10 @@ def _compress(build: Builder, node: NodeProto) -> list[str]:
 
 def _reverse_sequence(build: Builder, node: NodeProto) -> list[str]:
     x, lengths = node.input
-    told, shape = options(node), build.shape(x)
-    time, batch = int(told.get("time_axis", 0)), int(told.get("batch_axis", 1))
+    told = options(node)
+    shape = build.shape(x)
+    time = int(told.get("time_axis", 0))
+    batch = int(told.get("batch_axis", 1))
     build.reserve(shape[time])
     step = np.arange(shape[time]).reshape([-1 if axis == time else 1 for axis in range(len(shape))])
     until = build.reshape(lengths, *(extent if axis == batch else 1 for axis, extent in enumerate(shape)))
@@ -102,9 +106,12 @@ def _reverse_sequence(build: Builder, node: NodeProto) -> list[str]:
 
 def _max_unpool(build: Builder, node: NodeProto) -> list[str]:
     x, places = node.input[:2]
-    told, shape = options(node), build.shape(x)
-    kernel, rank = told["kernel_shape"], len(shape) - 2
-    strides, pads = told.get("strides", [1] * rank), told.get("pads", [0] * 2 * rank)
+    told = options(node)
+    shape = build.shape(x)
+    kernel = told["kernel_shape"]
+    rank = len(shape) - 2
+    strides = told.get("strides", [1] * rank)
+    pads = told.get("pads", [0] * 2 * rank)
     spatial = [
         (n - 1) * s + k - pads[i] - pads[i + rank]
         for i, (n, s, k) in enumerate(zip(shape[2:], strides, kernel, strict=True))
@@ -126,7 +133,8 @@ def _max_unpool(build: Builder, node: NodeProto) -> list[str]:
 
 def _tensor_scatter(build: Builder, node: NodeProto) -> list[str]:
     past, update, first = [*node.input, ""][:3]
-    told, shape = options(node), build.shape(update)
+    told = options(node)
+    shape = build.shape(update)
     axis = int(told.get("axis", -2)) % len(shape)
     build.reserve(shape[axis])
     places = build.constant(
@@ -153,16 +161,15 @@ def _col2im(build: Builder, node: NodeProto) -> list[str]:
         for name, what in ((image_shape, "image shape"), (block_shape, "block shape"))
     )
     rank = len(image)
-    dilations, strides, pads = (
-        told.get("dilations", [1] * rank),
-        told.get("strides", [1] * rank),
-        told.get("pads", [0] * 2 * rank),
-    )
+    dilations = told.get("dilations", [1] * rank)
+    strides = told.get("strides", [1] * rank)
+    pads = told.get("pads", [0] * 2 * rank)
     padded = [image[i] + pads[i] + pads[i + rank] for i in range(rank)]
     counts = [(padded[i] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1 for i in range(rank)]
     if min(*counts, *block, *padded) < 1:
         raise InvalidModel(f"image {image} in blocks {block}: no block lies in the padded image {padded}")
-    n, channels = build.shape(x)[0], build.shape(x)[1] // prod(block)
+    n = build.shape(x)[0]
+    channels = build.shape(x)[1] // prod(block)
     build.reserve(n * channels, *block, *counts)
     nothing = build.filled((n * channels, prod(padded)), 0, build.dtype(x))
     at = np.zeros((), np.int64)  # [*block, *counts]: where each element of a column goes
@@ -183,10 +190,12 @@ def _col2im(build: Builder, node: NodeProto) -> list[str]:
 
 def _dft(build: Builder, node: NodeProto) -> list[str]:
     signal, length, axis = [*node.input, "", ""][:3]
-    told, rank = options(node), len(build.shape(signal))
+    told = options(node)
+    rank = len(build.shape(signal))
     along = int(_constant(build, axis, "axis").reshape(())) % rank if axis else rank - 2
     count = int(_constant(build, length, "length").reshape(())) if length else build.shape(signal)[along]
-    inverse, onesided = bool(told.get("inverse", 0)), bool(told.get("onesided", 0))
+    inverse = bool(told.get("inverse", 0))
+    onesided = bool(told.get("onesided", 0))
     if onesided and inverse and not length:
         count = 2 * (build.shape(signal)[along] - 1)
     return [transform(build, signal, along, count, inverse=inverse, onesided=onesided)]
@@ -200,7 +209,8 @@ def transform(build: Builder, signal: str, axis: int, count: int, *, inverse: bo
     if not 0 < count <= LONGEST_TRANSFORM:
         raise UnsupportedModel(f"a transform of {count} elements; lfopt reads 1 to {LONGEST_TRANSFORM}")
     *shape, parts = build.shape(signal)
-    given, dtype = min(shape[axis], count), build.dtype(signal)
+    given = min(shape[axis], count)
+    dtype = build.dtype(signal)
     order = [*(k for k in range(len(shape)) if k != axis), axis, len(shape)]
     moved = build.run("Transpose", build.slice(signal, axis, 0, given), perm=order)
     rows = prod(shape) // shape[axis]
@@ -279,7 +289,9 @@ def _mel_weight_matrix(build: Builder, node: NodeProto) -> list[str]:
     low, high = (2595 * np.log1p(edge / 700) / np.log(10) for edge in (lower, upper))
     mel = np.arange(count + 2) * ((high - low) / (count + 2)) + low
     corners = ((length + 1) * 700 * np.expm1(mel / 2595 * np.log(10)) // rate).astype(np.int64)
-    first, centre, last = corners[:-2], corners[1:-1], corners[2:]
+    first = corners[:-2]
+    centre = corners[1:-1]
+    last = corners[2:]
     k = np.arange(int(length) // 2 + 1)[:, None]  # bins of the spectrum
     rising = np.where(centre > first, (k - first) / np.maximum(centre - first, 1), 1)
     triangles = np.where((k >= first) & (k <= centre), rising, 0)
@@ -320,6 +332,10 @@ LOWERINGS: dict[str, Lowering] = {
 def lowering(node: NodeProto) -> Lowering | None:
     """What writes the operators that stand for this one; None where it stands for itself."""
     if node.domain:
-        return OF_MICROSOFT.get(node.op_type) if node.domain == MICROSOFT else None
+        if node.domain == MICROSOFT:
+            return OF_MICROSOFT.get(node.op_type)
+        return None
     training = any(attribute.name == "training_mode" and attribute.i for attribute in node.attribute)
-    return None if node.op_type == "BatchNormalization" and not training else LOWERINGS.get(node.op_type)
+    if node.op_type == "BatchNormalization" and not training:
+        return None
+    return LOWERINGS.get(node.op_type)

@@ -22,7 +22,8 @@ MOST_SKIPS = 1 << 10  # numbers passed over
 
 def tf_idf(build: Builder, node: NodeProto) -> list[str]:
     """The one output, [outputs] or [rows, outputs]. Raises InvalidModel, UnsupportedModel."""
-    told, shape = options(node), build.shape(node.input[0])
+    told = options(node)
+    shape = build.shape(node.input[0])
     if len(shape) > 2 or not told.get("pool_int64s"):
         raise UnsupportedModel(
             f"numbers of shape {[*shape]}, or n-grams that are no numbers; "
@@ -67,7 +68,9 @@ def tf_idf(build: Builder, node: NodeProto) -> list[str]:
 
 def _grams(told: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
     """The n-grams that are asked for, by the output that counts them; of equal ones, the last."""
-    pool, starts, indexes = told["pool_int64s"], told["ngram_counts"], told["ngram_indexes"]
+    pool = told["pool_int64s"]
+    starts = told["ngram_counts"]
+    indexes = told["ngram_indexes"]
     outputs: dict[tuple[int, ...], int] = {}
     number = 0
     for length, (start, stop) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):

@@ -120,14 +120,17 @@ def _as_operand(name: str, position: int, *, required: bool = False) -> Form:
 
 
 def _clip(build: Builder, node: NodeProto) -> Newer:
-    told, dtype = options(node), build.dtype(node.input[0])
+    told = options(node)
+    dtype = build.dtype(node.input[0])
     ends = [build.constant(np.array(told[name], dtype)) if name in told else "" for name in ("min", "max")]
     return _edited(node, inputs=[node.input[0], *ends], without=["min", "max"])
 
 
 def _pad(build: Builder, node: NodeProto) -> Newer:
-    told, dtype = options(node), build.dtype(node.input[0])
-    pads, value = _listed(build, _required(told, "pads")), np.array(told.get("value", 0.0), dtype)
+    told = options(node)
+    dtype = build.dtype(node.input[0])
+    pads = _listed(build, _required(told, "pads"))
+    value = np.array(told.get("value", 0.0), dtype)
     inputs = [node.input[0], pads, build.constant(value)]
     return _edited(node, inputs=inputs, without=["pads", "value"])
 
@@ -178,7 +181,8 @@ def _split_evenly(build: Builder, node: NodeProto) -> Newer:
     """Equal parts, which a later version counts."""
     if _operands(node, 2)[1]:
         return node
-    shape, count = build.shape(node.input[0]), len(node.output)
+    shape = build.shape(node.input[0])
+    count = len(node.output)
     extent = shape[_axis(int(options(node).get("axis", 0)), len(shape))]
     if extent % count:
         raise InvalidModel(f"{extent} elements in {count} equal parts")
@@ -197,7 +201,9 @@ def _axis(axis: int, rank: int) -> int:
 def _legacy_broadcast(build: Builder, node: NodeProto) -> Newer:
     """The second operand is brought to the shape of the first, from an axis on, and only if that is said."""
     left, right = _operands(node, 2)
-    told, shape, given = options(node), build.shape(left), build.shape(right)
+    told = options(node)
+    shape = build.shape(left)
+    given = build.shape(right)
     if not told.get("broadcast", 0):
         if shape != given:
             raise InvalidModel(
@@ -238,7 +244,8 @@ def _gemm(build: Builder, node: NodeProto) -> Newer:
 def _slope_by_channel(build: Builder, node: NodeProto) -> Newer:
     """One slope for each channel (axis 1), or one for all."""
     x, slope = _operands(node, 2)
-    count, behind = prod(build.shape(slope)), len(build.shape(x)) - 2
+    count = prod(build.shape(slope))
+    behind = len(build.shape(x)) - 2
     spread = build.reshape(slope, count, *[1] * max(behind, 0)) if count > 1 else slope
     return _edited(node, inputs=[x, spread])
 
@@ -332,7 +339,8 @@ def _whole_power(build: Builder, node: NodeProto) -> Newer:
 def _group_normalization(build: Builder, node: NodeProto) -> Newer:
     """One scale and one bias for each group, later for each channel."""
     x, *by_group = _operands(node, 3)
-    channels, groups = build.shape(x)[1], int(_required(options(node), "num_groups"))
+    channels = build.shape(x)[1]
+    groups = int(_required(options(node), "num_groups"))
     if groups < 1 or channels % groups or any(build.shape(name) != (groups,) for name in by_group):
         shapes = " and ".join(str([*build.shape(name)]) for name in by_group)
         raise InvalidModel(f"{channels} channels in {groups} groups, with scale and bias of shapes {shapes}")
@@ -354,7 +362,9 @@ def _grid_sample(build: Builder, node: NodeProto) -> Newer:
 def _forward(build: Builder, node: NodeProto) -> Newer:
     """The first GRU misspells its default direction."""
     stated = options(node).get("direction", "")
-    return _edited(node, direction="forward") if stated == "foward" else node
+    if stated == "foward":
+        return _edited(node, direction="forward")
+    return node
 
 
 # -- Upsample and Resize -------------------------------------------------------------------------------------

@@ -63,7 +63,8 @@ def mismatch(operator: Operator, shapes: Sequence[Shape | None]) -> str:
     if operator.domain:
         return ""
     if operator.kind in ALONG and shapes and shapes[0] is not None:
-        axis, rank = operator.attributes.get("axis", -1), len(shapes[0])
+        axis = operator.attributes.get("axis", -1)
+        rank = len(shapes[0])
         if rank and not (isinstance(axis, int) and -rank <= axis < rank):
             return f"axis {axis} of {rank} dims; accepted: {-rank} to {rank - 1}"
     rule = RULES.get(operator.kind)
@@ -95,12 +96,16 @@ def _conv_transpose(x: Shape, w: Shape, others: Others, attributes: Attributes) 
 
 def _groups(attributes: Attributes) -> int:
     groups = attributes.get("group", 1)
-    return groups if isinstance(groups, int) else 1
+    if isinstance(groups, int):
+        return groups
+    return 1
 
 
 def _kernel(weights: Shape, attributes: Attributes) -> str:
     stated = attributes.get("kernel_shape", weights[2:])
-    return "" if stated == weights[2:] else f"kernel_shape {stated} for weights of shape {[*weights]}"
+    if stated == weights[2:]:
+        return ""
+    return f"kernel_shape {stated} for weights of shape {[*weights]}"
 
 
 def _vectors(first: int, shapes: Others, extent: int) -> str:
@@ -161,11 +166,14 @@ def _by_channel(x: Shape, w: Shape, others: Others, attributes: Attributes) -> s
 
 
 def _gemm(a: Shape, b: Shape, others: Others, attributes: Attributes) -> str:
-    left, right = a[::-1] if attributes.get("transA", 0) else a, b[::-1] if attributes.get("transB", 0) else b
+    left = a[::-1] if attributes.get("transA", 0) else a
+    right = b[::-1] if attributes.get("transB", 0) else b
     if len(left) != 2 or len(right) != 2 or left[1] != right[0]:
         return f"product of {[*left]} and {[*right]}"
     added = others[0] if others else None
-    return "" if added is None else _broadcast(2, added, (left[0], right[1]))
+    if added is None:
+        return ""
+    return _broadcast(2, added, (left[0], right[1]))
 
 
 def _prelu(x: Shape, slope: Shape, others: Others, attributes: Attributes) -> str:
@@ -177,7 +185,9 @@ def _broadcast(index: int, shape: Shape, to: Shape) -> str:
         fits = np.broadcast_shapes(shape, to) == to
     except ValueError:
         fits = False
-    return "" if fits else f"input {index} of shape {[*shape]}; accepted: one that broadcasts to {[*to]}"
+    if fits:
+        return ""
+    return f"input {index} of shape {[*shape]}; accepted: one that broadcasts to {[*to]}"
 
 
 RULES = {

@@ -18,7 +18,8 @@ from lfopt.ir import Origin
 from lfopt.ir.names import plain
 
 SCOPE, SOURCE = "lfopt.scope", "lfopt.source"  # keys of a node's metadata that lfopt writes
-TORCH_SCOPES, TORCH_STACK = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.stack_trace"
+TORCH_SCOPES = "pkg.torch.onnx.name_scopes"
+TORCH_STACK = "pkg.torch.onnx.stack_trace"
 QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'" + r'|"((?:[^"\\]|\\.)*)"')  # texts of a list, as Python prints it
 FRAME = re.compile(r'File "([^"\n]+)", line (\d{1,9})')
 LIBRARY = "torch"  # folder of frames that are not the network's own
@@ -52,7 +53,9 @@ def _scope(said: Mapping[str, str]) -> str:
     ('layer1.0', '')
     """
     entries = [one or other for one, other in QUOTED.findall(said.get(TORCH_SCOPES, ""))]
-    return entries[-2] if len(entries) > 1 else ""
+    if len(entries) > 1:
+        return entries[-2]
+    return ""
 
 
 def _source(said: Mapping[str, str]) -> str:
@@ -67,4 +70,6 @@ def _source(said: Mapping[str, str]) -> str:
         for path, line in FRAME.findall(said.get(TORCH_STACK, ""))
     ]
     own = [frame for frame in frames if LIBRARY not in frame[0].parts] or frames
-    return f"{own[-1][0].name}:{own[-1][1]}" if own else ""
+    if own:
+        return f"{own[-1][0].name}:{own[-1][1]}"
+    return ""

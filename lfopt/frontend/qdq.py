@@ -17,7 +17,8 @@ from lfopt.ir import InvalidModel, Operator, Quantization, Tensor, UnsupportedMo
 from lfopt.ops.evaluate import evaluate
 from lfopt.ops.fixed_point import dequantized
 
-Q, DQ = "QuantizeLinear", "DequantizeLinear"
+Q = "QuantizeLinear"
+DQ = "DequantizeLinear"
 BYTES = ("int8", "uint8")
 MICROSOFT = "com.microsoft"
 # first letters of operators that are refused, unless OF_MICROSOFT has them
@@ -35,7 +36,9 @@ class Stored(NamedTuple):
     def real(self) -> np.ndarray | None:
         """The float32 constant, shaped as the tensor; None: no values at hand."""
         assert self.tensor.quantization is not None
-        return None if self.value is None else dequantized(self.value, self.tensor.quantization)
+        if self.value is None:
+            return None
+        return dequantized(self.value, self.tensor.quantization)
 
 
 def standard_form(node: NodeProto, what: str) -> NodeProto:
@@ -86,7 +89,8 @@ def quantization_of(
         )
     if scale_name not in constants or (zero_name and zero_name not in constants):
         return None  # computed while the network runs
-    scale, zero = constants[scale_name], constants[zero_name] if zero_name else None
+    scale = constants[scale_name]
+    zero = constants[zero_name] if zero_name else None
     if scale is None or (zero_name and zero is None):
         raise UnsupportedModel(
             f"{what}: scale {scale_name!r} has no values (external data that is absent), "
@@ -116,7 +120,8 @@ def _axis(operator: Operator, scale: np.ndarray, stored: Tensor, what: str) -> i
     """Axis of per-channel scales; None for one scale."""
     if scale.size == 1:
         return None
-    axis, rank = operator.attributes.get("axis", 1), len(stored.shape)
+    axis = operator.attributes.get("axis", 1)
+    rank = len(stored.shape)
     assert isinstance(axis, int)
     if not -rank <= axis < rank:
         raise InvalidModel(f"{what}: axis is {axis}, of {rank}")
@@ -135,7 +140,8 @@ def moved(
 
     `inputs`: values of all operands, shaped as those; the first is not looked at.
     """
-    by, axis = stored.tensor.quantization, None
+    by = stored.tensor.quantization
+    axis = None
     assert by is not None
     known = all(
         value is not None for name, value in zip(operator.inputs[1:], inputs[1:], strict=True) if name

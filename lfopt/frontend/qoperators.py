@@ -39,11 +39,9 @@ def _real(build: Builder, name: str, scale: Operand, zero: str = "", axis: int =
             "scales that are absent, computed, or of more than one axis; "
             "lfopt reads constants, one or one for each channel"
         )
-    return (
-        build.run("DequantizeLinear", name, scale, zero, axis=axis)
-        if values.size > 1
-        else build.run("DequantizeLinear", name, scale, zero)
-    )
+    if values.size > 1:
+        return build.run("DequantizeLinear", name, scale, zero, axis=axis)
+    return build.run("DequantizeLinear", name, scale, zero)
 
 
 def _held(build: Builder, name: str, scale: str, zero: str) -> list[str]:
@@ -96,7 +94,9 @@ def _gemm(build: Builder, node: NodeProto) -> list[str]:
         _real(build, b, b_scale, b_zero, axis=0 if told.get("transB", 0) else 1),
     )
     real = build.run("Gemm", *_with_bias(build, bias, (a_scale, b_scale), *operands), **told)
-    return _held(build, real, scale, zero) if scale else [real]
+    if scale:
+        return _held(build, real, scale, zero)
+    return [real]
 
 
 def _two(kind: str) -> Lowering:
@@ -177,7 +177,8 @@ def _conv_integer(build: Builder, node: NodeProto) -> list[str]:
 def _dynamic_quantize(build: Builder, node: NodeProto) -> list[str]:
     """uint8, with the scale and zero point that the range of the map has, 0 in it."""
     (x,) = node.input
-    nothing, most = np.zeros((), np.float32), np.array(255, np.float32)
+    nothing = np.zeros((), np.float32)
+    most = np.array(255, np.float32)
     low = build.run("Min", build.run("ReduceMin", x, keepdims=0), nothing)
     high = build.run("Max", build.run("ReduceMax", x, keepdims=0), nothing)
     scale = build.run("Div", build.run("Sub", high, low), most)

@@ -160,7 +160,8 @@ def _without_values(model: ModelProto, folder: Folder, label: str) -> tuple[Mode
 
     It is light to check and to convert.
     """
-    light, values = ModelProto(ir_version=model.ir_version), Values()
+    light = ModelProto(ir_version=model.ir_version)
+    values = Values()
     light.opset_import.extend(model.opset_import)
     light.functions.extend(model.functions)
     graph = light.graph
@@ -212,4 +213,6 @@ def _large_constant(node: NodeProto) -> TensorProto | None:
         return None
     tensor = node.attribute[0].t
     external = tensor.data_location == TensorProto.EXTERNAL
-    return tensor if node.attribute[0].name == "value" and (external or prod(tensor.dims) > SMALL) else None
+    if node.attribute[0].name == "value" and (external or prod(tensor.dims) > SMALL):
+        return tensor
+    return None

@@ -28,7 +28,8 @@ def grid_sample(build: Builder, node: NodeProto) -> list[str]:
     x, grid = node.input
     told = options(node)
     mode = MODES.get(str(told.get("mode", "linear")), str(told.get("mode", "linear")))
-    padding, aligned = str(told.get("padding_mode", "zeros")), bool(told.get("align_corners", 0))
+    padding = str(told.get("padding_mode", "zeros"))
+    aligned = bool(told.get("align_corners", 0))
     (n, c, *space), out = build.shape(x), build.shape(grid)[1:-1]
     if (
         padding not in PADDINGS
@@ -87,7 +88,9 @@ def _place(build: Builder, grid: str, size: int, padding: str, aligned: bool) ->
         place = build.run(
             "Add", build.run("Mul", grid, np.array(size / 2, dtype)), np.array((size - 1) / 2, dtype)
         )
-    return _reflected(build, place, size, aligned) if padding == "reflection" else place
+    if padding == "reflection":
+        return _reflected(build, place, size, aligned)
+    return place
 
 
 def _reflected(build: Builder, place: str, size: int, aligned: bool) -> str:
@@ -106,15 +109,17 @@ def _taps(build: Builder, place: str, mode: str, size: int, padding: str, aligne
     """Neighbours along an axis of coordinates [n, points, 1], int64, and weights: [n, points, neighbours]."""
     dtype = build.dtype(place)
     if mode == "nearest":
-        index, share = build.run("Round", place), build.constant(build.filled(build.shape(place), 1, dtype))
+        index = build.run("Round", place)
+        share = build.constant(build.filled(build.shape(place), 1, dtype))
     else:
         offsets = np.array([0, 1] if mode == "linear" else [-1, 0, 1, 2], dtype)
         first = build.run("Floor", place)
         index = build.run("Add", first, offsets)
         distance = build.run("Abs", build.run("Sub", build.run("Sub", place, first), offsets))
-        share = (
-            build.run("Sub", np.array(1, dtype), distance) if mode == "linear" else _cubic(build, distance)
-        )
+        if mode == "linear":
+            share = build.run("Sub", np.array(1, dtype), distance)
+        else:
+            share = _cubic(build, distance)
     if padding == "zeros":
         inside = build.run(
             "And",
@@ -130,7 +135,8 @@ def _taps(build: Builder, place: str, mode: str, size: int, padding: str, aligne
 
 def _cubic(build: Builder, distance: str) -> str:
     """Keys' kernel: of the neighbours at a distance of up to 1 (the inner two), and of the others."""
-    a, dtype = CUBIC, build.dtype(distance)
+    a = CUBIC
+    dtype = build.dtype(distance)
     rows = ((a + 2, -a - 3, 0, 1), (a, -5 * a, 8 * a, -4 * a))
     value = build.constant(np.array([rows[outer][0] for outer in (1, 0, 0, 1)], dtype))
     for power in range(1, 4):

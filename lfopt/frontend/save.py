@@ -76,16 +76,19 @@ def _write_inline(graph: Graph, file: BinaryIO) -> None:
     """Write what `to_model` serializes to, byte for byte, without a copy of the constants in memory."""
     graph = in_qdq_form(graph)
     model = _without_constants(graph)
-    before, behind = GraphProto(), GraphProto()
+    before = GraphProto()
+    behind = GraphProto()
     behind.CopyFrom(model.graph)
     before.node.extend(model.graph.node)
     before.name = model.graph.name
     behind.ClearField("node")
     behind.ClearField("name")
-    rest, head = ModelProto(), ModelProto(ir_version=model.ir_version, producer_name=model.producer_name)
+    rest = ModelProto()
+    head = ModelProto(ir_version=model.ir_version, producer_name=model.producer_name)
     rest.opset_import.extend(model.opset_import)
     parts = [_initializer_parts(graph.tensors[name], value) for name, value in graph.constants.items()]
-    first, last = before.SerializeToString(), behind.SerializeToString()
+    first = before.SerializeToString()
+    last = behind.SerializeToString()
     size = len(first) + len(last) + sum(len(start) + len(content) for start, content in parts)
     file.write(head.SerializeToString() + _tag(ModelProto.GRAPH_FIELD_NUMBER, size) + first)
     for start, content in parts:
@@ -96,9 +99,10 @@ def _write_inline(graph: Graph, file: BinaryIO) -> None:
 
 def _initializer_parts(tensor: Tensor, value: np.ndarray | None) -> tuple[bytes, bytes | memoryview]:
     """(start of a constant as a field of the graph, the bytes behind it)."""
-    kind = (
-        None if value is None or value.dtype == object else onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
-    )
+    if value is None or value.dtype == object:
+        kind = None
+    else:
+        kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
     if value is None or kind is None or kind in PACKED_BITS or sys.byteorder != "little" or not value.size:
         whole = _initializer(tensor, value).SerializeToString()
         return _tag(GraphProto.INITIALIZER_FIELD_NUMBER, len(whole)), whole
@@ -160,12 +164,10 @@ def _with_required_outputs(node: NodeProto, taken: Container[str]) -> NodeProto:
 def _with_external_values(graph: Graph, stem: str) -> tuple[ModelProto, str, list[np.ndarray]]:
     """(model, name of its data file, the values in it, in order)."""
     graph = in_qdq_form(graph)
-    model, digest, placed, end = (
-        _without_constants(graph),
-        hashlib.sha256(),
-        list[tuple[TensorProto, np.ndarray]](),
-        0,
-    )
+    model = _without_constants(graph)
+    digest = hashlib.sha256()
+    placed = list[tuple[TensorProto, np.ndarray]]()
+    end = 0
     for name, value in graph.constants.items():
         tensor = graph.tensors[name]
         if value is None or value.nbytes < LARGE or tensor.dtype == "string":
@@ -231,8 +233,6 @@ def _initializer(tensor: Tensor, value: np.ndarray | None) -> TensorProto:
 
 
 def _element_type(tensor: Tensor) -> int:
-    return (
-        TensorProto.STRING
-        if tensor.dtype == "string"
-        else onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
-    )
+    if tensor.dtype == "string":
+        return TensorProto.STRING
+    return onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))

@@ -52,11 +52,10 @@ class Sequences:
         """
         if node.op_type in TAKERS:
             return [TAKERS[node.op_type](self, build, node)]
-        members = (
-            self.tensors(node)
-            if node.op_type == "Identity"
-            else tuple(MAKERS[node.op_type](self, build, node))
-        )
+        if node.op_type == "Identity":
+            members = self.tensors(node)
+        else:
+            members = tuple(MAKERS[node.op_type](self, build, node))
         if len(members) > MAX_TENSORS:
             raise UnsupportedModel(f"a sequence of {len(members)} tensors; lfopt reads up to {MAX_TENSORS}")
         for name in members:
@@ -87,16 +86,17 @@ def _position(build: Builder, name: str, count: int, stop: int) -> int:
         raise UnsupportedModel("its position is computed; lfopt reads a constant")
     if value.size != 1 or not -count <= (position := int(value.reshape(()))) < stop:
         raise InvalidModel(f"position {value.reshape(-1)[:8].tolist()} in a sequence of {count}")
-    return position + count if position < 0 else position
+    if position < 0:
+        return position + count
+    return position
 
 
 def _insert(sequences: Sequences, build: Builder, node: NodeProto) -> Iterable[str]:
     tensors = sequences.tensors(node)
-    place = (
-        _position(build, node.input[2], len(tensors), len(tensors) + 1)
-        if len(node.input) > 2 and node.input[2]
-        else len(tensors)
-    )
+    if len(node.input) > 2 and node.input[2]:
+        place = _position(build, node.input[2], len(tensors), len(tensors) + 1)
+    else:
+        place = len(tensors)
     return (*tensors[:place], node.input[1], *tensors[place:])
 
 
@@ -104,17 +104,17 @@ def _erase(sequences: Sequences, build: Builder, node: NodeProto) -> Iterable[st
     tensors = sequences.tensors(node)
     if not tensors:
         raise InvalidModel("nothing is in the sequence that it takes a tensor from")
-    place = (
-        _position(build, node.input[1], len(tensors), len(tensors))
-        if len(node.input) > 1 and node.input[1]
-        else len(tensors) - 1
-    )
+    if len(node.input) > 1 and node.input[1]:
+        place = _position(build, node.input[1], len(tensors), len(tensors))
+    else:
+        place = len(tensors) - 1
     return (*tensors[:place], *tensors[place + 1 :])
 
 
 def _split(sequences: Sequences, build: Builder, node: NodeProto) -> Iterable[str]:
     x, sizes = [*node.input, ""][:2]
-    told, shape = options(node), build.shape(x)
+    told = options(node)
+    shape = build.shape(x)
     if not shape or not -len(shape) <= (axis := int(told.get("axis", 0))) < len(shape):
         raise InvalidModel(f"axis {told.get('axis', 0)} of shape {[*shape]}")
     axis, extent = axis % len(shape), shape[axis]
@@ -133,16 +133,18 @@ def _split(sequences: Sequences, build: Builder, node: NodeProto) -> Iterable[st
         raise InvalidModel(f"parts of {parts[:8]} of an axis of {extent}")
     if not parts:
         return []
-    slices = (
-        [x]
-        if len(parts) == 1
-        else build.results("Split", x, np.array(parts, np.int64), outputs=[""] * len(parts), axis=axis)
-    )
-    return slices if sizes or told.get("keepdims", 1) else [build.squeeze(name, axis) for name in slices]
+    if len(parts) == 1:
+        slices = [x]
+    else:
+        slices = build.results("Split", x, np.array(parts, np.int64), outputs=[""] * len(parts), axis=axis)
+    if sizes or told.get("keepdims", 1):
+        return slices
+    return [build.squeeze(name, axis) for name in slices]
 
 
 def _concat(sequences: Sequences, build: Builder, node: NodeProto) -> str:
-    tensors, told = [*sequences.tensors(node)], options(node)
+    tensors = [*sequences.tensors(node)]
+    told = options(node)
     if not tensors:
         raise InvalidModel("nothing is in the sequence that it concatenates")
     axis = int(told["axis"])

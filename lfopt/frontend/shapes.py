@@ -91,7 +91,9 @@ def filled_by(
 
 
 def _shape(dims: tuple[Dim, ...] | None) -> str:
-    return "[...]" if dims is None else f"[{','.join(map(str, dims))}]"
+    if dims is None:
+        return "[...]"
+    return f"[{','.join(map(str, dims))}]"
 
 
 def _told(item: tuple[str, tuple[Dim, ...] | None]) -> str:

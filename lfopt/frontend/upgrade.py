@@ -88,7 +88,9 @@ def _is_read(version: int) -> bool:
 
 
 def _nodes(part: ModelProto | FunctionProto) -> Sequence[NodeProto]:
-    return part.graph.node if isinstance(part, ModelProto) else part.node
+    if isinstance(part, ModelProto):
+        return part.graph.node
+    return part.node
 
 
 def _version(part: ModelProto | FunctionProto) -> int:
@@ -102,9 +104,11 @@ def _shelter_from_checker(model: ModelProto, label: str) -> None:
     So are GroupNormalizations of opsets 18 to 20, which it refuses for they are deprecated, and functions of
     another opset than the model's.
     """
-    functions, own = {function_key(f) for f in model.functions}, _version(model)
+    functions = {function_key(f) for f in model.functions}
+    own = _version(model)
     for part in (model, *model.functions):
-        nodes, version = _nodes(part), _version(part)
+        nodes = _nodes(part)
+        version = _version(part)
         refused = {"GroupNormalization"} if 18 <= version < 21 else set[str]()
         for node in nodes:
             if any(attribute.name == OPSET for attribute in node.attribute):

@@ -53,14 +53,13 @@ class Folder:
         data = self._open(location, what)
         if data is None:
             return None
-        dtype, bits = (
-            onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type),
-            PACKED_BITS.get(tensor.data_type),
-        )
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        bits = PACKED_BITS.get(tensor.data_type)
         if tensor.data_type == TensorProto.STRING:
             raise InvalidModel(f"{what}: strings cannot be external data")
         wanted = -(-prod(tensor.dims) * (bits or 8 * dtype.itemsize) // 8)
-        offset, length = _integer(info, "offset", 0, what), _integer(info, "length", wanted, what)
+        offset = _integer(info, "offset", 0, what)
+        length = _integer(info, "length", wanted, what)
         if offset + length > data.size:
             raise InvalidModel(
                 f"{what}: bytes {offset} to {offset + length} of {location!r}, which has {data.size}"
@@ -124,14 +123,14 @@ def checked(tensor: TensorProto, name: str, folder: Folder, what: str) -> tuple[
 
     Raises InvalidModel where the two do not agree.
     """
-    shape, dtype = tuple(tensor.dims), dtype_name(tensor.data_type, what)
+    shape = tuple(tensor.dims)
+    dtype = dtype_name(tensor.data_type, what)
     check_shape(shape, what)
     try:
-        value = (
-            folder.read(tensor, what)
-            if tensor.data_location == TensorProto.EXTERNAL
-            else onnx.numpy_helper.to_array(tensor)
-        )
+        if tensor.data_location == TensorProto.EXTERNAL:
+            value = folder.read(tensor, what)
+        else:
+            value = onnx.numpy_helper.to_array(tensor)
     except (*ONNX_REFUSES, OverflowError) as error:
         raise InvalidModel(f"{what} of dims {list(shape)}: {error}") from None
     return Tensor(name, shape, dtype), value
@@ -150,11 +149,9 @@ def check_shape(shape: Sequence[int], what: str, least: int = 0) -> None:
 def dtype_name(data_type: int, what: str) -> str:
     """NumPy's name of an ONNX element type. Raises InvalidModel for what is none."""
     try:
-        return (
-            "string"
-            if data_type == TensorProto.STRING
-            else onnx.helper.tensor_dtype_to_np_dtype(data_type).name
-        )
+        if data_type == TensorProto.STRING:
+            return "string"
+        return onnx.helper.tensor_dtype_to_np_dtype(data_type).name
     except (KeyError, TypeError):
         raise InvalidModel(f"{what}: element type {data_type} is not one of ONNX's") from None
 
@@ -164,9 +161,10 @@ def attribute_value(tensor: TensorProto, what: str) -> np.ndarray:
 
     Raises UnsupportedModel where they do not stand in the model itself.
     """
-    value = (
-        None if tensor.data_location == TensorProto.EXTERNAL else checked(tensor, "", Folder(None), what)[1]
-    )
+    if tensor.data_location == TensorProto.EXTERNAL:
+        value = None
+    else:
+        value = checked(tensor, "", Folder(None), what)[1]
     if value is None:
         raise UnsupportedModel(
             f"{what}: external data is supported for initializers and Constant nodes of the graph itself"
@@ -199,4 +197,6 @@ def stated_value(attribute: AttributeProto, what: str) -> Any:
 def _text(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    return [_text(item) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_text(item) for item in value]
+    return value

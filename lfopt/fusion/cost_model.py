@@ -83,7 +83,8 @@ class Adapted(Generic[Floor]):
 
     def __init__(self, model: CostModel[Floor]) -> None:
         self.model = model
-        self.dataflow, self.least_bytes = model.dataflow, model.least_bytes
+        self.dataflow = model.dataflow
+        self.least_bytes = model.least_bytes
 
     @property
     def compatible(self) -> tuple[int, ...]:

@@ -61,7 +61,9 @@ def _of_input(call: Call, row: OpSpec, index: int) -> Mapping:
     spreads = (
         row.elementwise and row.mapping is O2O and index not in row.parameters and not call.constant[index]
     )
-    return O2M if spreads and call.shapes[index] not in (None, call.result) else row.mapping
+    if spreads and call.shapes[index] not in (None, call.result):
+        return O2M
+    return row.mapping
 
 
 @dataclass(frozen=True, slots=True)

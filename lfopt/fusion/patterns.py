@@ -14,4 +14,6 @@ def pattern_of(call: Call) -> Pattern:
     One that spreads some operands over another that has the result's shape is elementwise, as Relax has it.
     """
     pattern = spec(call.operator.kind, call.operator.domain).pattern
-    return Pattern.ELEMENTWISE if pattern is Pattern.BROADCAST and call.result in call.shapes else pattern
+    if pattern is Pattern.BROADCAST and call.result in call.shapes:
+        return Pattern.ELEMENTWISE
+    return pattern

@@ -121,11 +121,9 @@ class CpuSchedule:
     @property
     def arenas(self) -> int:
         """Sets of rings in memory: `threads` if any section runs apart on each thread, else `crew`."""
-        return (
-            self.threads
-            if any(not section.together for group in self.groups for section in group.sections)
-            else self.crew
-        )
+        if any(not section.together for group in self.groups for section in group.sections):
+            return self.threads
+        return self.crew
 
 
 def share(rows: Span, thread: int, threads: int) -> Span:

@@ -79,11 +79,10 @@ def cpu_listing(schedule: CpuSchedule) -> Iterator[str]:
     images = f" images {schedule.images} crew {schedule.crew}" if schedule.images > 1 else ""
     yield f"cpu {schedule.target} {schedule.threads}{element}{images}"
     for cpu_map in schedule.maps:
-        where = (
-            f"ring {quoted(cpu_map.holder)}"
-            if cpu_map.address < 0
-            else f"{quoted(cpu_map.holder)} at {cpu_map.address}+{cpu_map.bytes}"
-        )
+        if cpu_map.address < 0:
+            where = f"ring {quoted(cpu_map.holder)}"
+        else:
+            where = f"{quoted(cpu_map.holder)} at {cpu_map.address}+{cpu_map.bytes}"
         yield f"map {quoted(cpu_map.name)} in {where}"
     for group in schedule.groups:
         yield f"group {group.id} {'rings' if group.rings else 'maps'}{_why(group.why)}"
@@ -122,7 +121,9 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _why(text: str) -> str:
-    return f" why {json.dumps(text)}" if text else ""
+    if text:
+        return f" why {json.dumps(text)}"
+    return ""
 
 
 def _text(quoted_reason: str | None) -> str:
@@ -144,7 +145,9 @@ def parse_cpu(lines: Sequence[str]) -> CpuSchedule:
             f"schedule, line 1: found {lines[0][:80] if lines else ''!r}; "
             f"accepted: cpu TARGET THREADS, 1 to {MOST_THREADS} threads"
         )
-    reader, number, line = _Reader(int(head["threads"])), 1, lines[0]
+    reader = _Reader(int(head["threads"]))
+    number = 1
+    line = lines[0]
     try:
         for line in lines[1:]:
             number += 1
@@ -186,11 +189,10 @@ class _Reader:
             if self.groups:
                 raise _NoLine("maps before all groups")
             ring = match["ring"]
-            where = (
-                (unquoted(ring), -1, 0)
-                if ring
-                else (unquoted(match["holder"]), int(match["address"]), int(match["bytes"]))
-            )
+            if ring:
+                where = (unquoted(ring), -1, 0)
+            else:
+                where = (unquoted(match["holder"]), int(match["address"]), int(match["bytes"]))
             self.maps.append(CpuMap(unquoted(match["name"]), *where))
         elif match := GROUP.fullmatch(text):
             self._finish()
@@ -201,7 +203,8 @@ class _Reader:
             raise _NoLine
         elif match := FUNCTION.fullmatch(text):
             names = tuple(unquoted(name) for name in re.findall(NAME, match["operators"]))
-            makes, how = match["makes"], match["how"]
+            makes = match["makes"]
+            how = match["how"]
             function = CpuFunction(
                 match["name"],
                 names,

@@ -18,7 +18,9 @@ Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str,
 
 def hashable(value: Attribute) -> Hashable:
     """An attribute as a key: equal for equal types and values."""
-    return (value.dtype.str, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
+    if isinstance(value, np.ndarray):
+        return (value.dtype.str, value.shape, value.tobytes())
+    return value
 
 
 SHOWN = 4  # inputs and outputs in a line
@@ -149,11 +151,15 @@ class Graph:
 
         Callers then have float32.
         """
-        return None if end in self.integer_ends else self.tensors[end].quantization
+        if end in self.integer_ends:
+            return None
+        return self.tensors[end].quantization
 
     def end_type(self, end: str) -> str:
         """NumPy's name of the element type in which callers have an input or output."""
-        return self.tensors[end].dtype if self.held(end) is None else "float32"
+        if self.held(end) is None:
+            return self.tensors[end].dtype
+        return "float32"
 
     def label(self, tensor: str) -> str:
         """What callers call an input or output."""

@@ -96,7 +96,9 @@ class Energy:
     def pj_per_dram_byte(self) -> float:
         """pJ of one byte over the memory port, however it is written."""
         per_bit = DRAM_BYTE_PJ / 8 if self.dram_pj_per_bit is None else self.dram_pj_per_bit
-        return 8 * per_bit if self.dram_byte_pj is None else self.dram_byte_pj
+        if self.dram_byte_pj is None:
+            return 8 * per_bit
+        return self.dram_byte_pj
 
 
 class AssumedBytes(int):
@@ -237,7 +239,9 @@ class Hardware:
         [Hardware(buffer_bytes=1024, element_bytes=1), Hardware(buffer_bytes=1024)]
         """
         follows = quantized and isinstance(self.element_bytes, AssumedBytes)
-        return replace(self, element_bytes=1) if follows else self
+        if follows:
+            return replace(self, element_bytes=1)
+        return self
 
     @property
     def assumed(self) -> bool:
@@ -261,7 +265,9 @@ class Hardware:
 
         Constants are in the weight buffer where there is one.
         """
-        return "weight buffer" if purpose == "weight" and self.weight_buffer_bytes else "buffer"
+        if purpose == "weight" and self.weight_buffer_bytes:
+            return "weight buffer"
+        return "buffer"
 
     def buffer_need(self, maps: int, weights: int) -> int:
         """F_beta of so many bytes of maps and partial sums, and of weights: what the buffer must exceed.
@@ -277,7 +283,9 @@ class Hardware:
         """
         if not self.weight_buffer_bytes:
             return maps + weights
-        return maps if weights < self.weight_buffer_bytes else NEVER
+        if weights < self.weight_buffer_bytes:
+            return maps
+        return NEVER
 
     @property
     def buffer_byte_pj(self) -> float:
@@ -302,13 +310,17 @@ class Hardware:
         size. Against Optimus' 6, 9 and 12 at 128K, 256K and 512K that is 6, 8.5 and 12.
         """
         given = self.energy.buffer_byte_pj
-        return self._pj_by_size(size) if given is None else given
+        if given is None:
+            return self._pj_by_size(size)
+        return given
 
     @property
     def l2_byte_pj(self) -> float:
         """pJ of one byte into or out of the second level; by default, that of a buffer of its size."""
         given = self.energy.l2_byte_pj
-        return self._pj_by_size(self.l2_bytes) if given is None else given
+        if given is None:
+            return self._pj_by_size(self.l2_bytes)
+        return given
 
     def _pj_by_size(self, size: int) -> float:
         return self.energy.pj_per_dram_byte * 6 / 200 * sqrt(size / (1 << 17))
@@ -345,7 +357,8 @@ class Hardware:
         320
         """
         extents = list(shape)
-        axis, channel = row_axis(tuple(shape)), CHANNEL_AXIS_OF_RANK.get(len(extents))
+        axis = row_axis(tuple(shape))
+        channel = CHANNEL_AXIS_OF_RANK.get(len(extents))
         if channel is not None:
             extents[channel] = round_up(extents[channel], self.channel_align)
         if axis is not None:
@@ -407,4 +420,6 @@ class Hardware:
 
 
 def _default(of: Field[Any]) -> Any:
-    return of.default if of.default_factory is MISSING else of.default_factory()
+    if of.default_factory is MISSING:
+        return of.default
+    return of.default_factory()

@@ -66,11 +66,9 @@ def listing(nodes: Sequence[Node], depth: int = 0) -> Iterator[str]:
 
 def quoted(name: str) -> str:
     """A name in a line: as it is, or as a JSON string where it could be taken for something else."""
-    return (
-        name
-        if re.fullmatch(r"[\w./:-]+", name, re.ASCII) and name not in ("by", "why", "ring")
-        else json.dumps(name)
-    )
+    if re.fullmatch(r"[\w./:-]+", name, re.ASCII) and name not in ("by", "why", "ring"):
+        return name
+    return json.dumps(name)
 
 
 def _box(box: Box) -> str:
@@ -78,7 +76,9 @@ def _box(box: Box) -> str:
 
 
 def _strides(strides: tuple[Stride, ...]) -> str:
-    return f" by {' / '.join(','.join(map(str, move)) for move in strides)}" if strides else ""
+    if strides:
+        return f" by {' / '.join(','.join(map(str, move)) for move in strides)}"
+    return ""
 
 
 NAME = r'(?:"(?:[^"\\]|\\.)*"|[\w./:-]+)'
@@ -199,12 +199,12 @@ def unquoted(text: str) -> str:
 
 def _parsed_box(text: str) -> Box:
     inside = text[1:-1].strip()
-    return (
-        tuple((int(a), int(b)) for a, b in (span.split(":") for span in inside.split(","))) if inside else ()
-    )
+    if inside:
+        return tuple((int(a), int(b)) for a, b in (span.split(":") for span in inside.split(",")))
+    return ()
 
 
 def _parsed_strides(text: str | None) -> tuple[Stride, ...]:
-    return (
-        tuple(tuple(int(x) for x in move.split(",") if x.strip()) for move in text.split("/")) if text else ()
-    )
+    if text:
+        return tuple(tuple(int(x) for x in move.split(",") if x.strip()) for move in text.split("/"))
+    return ()

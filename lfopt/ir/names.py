@@ -81,7 +81,9 @@ def span(names: Sequence[str]) -> str:
     >>> span(["a"]), span(["a", "b", "c"])
     ('a', 'a .. c')
     """
-    return names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"
+    if len(names) == 1:
+        return names[0]
+    return f"{names[0]} .. {names[-1]}"
 
 
 def shared_prefix(names: Sequence[str]) -> str:
@@ -90,7 +92,8 @@ def shared_prefix(names: Sequence[str]) -> str:
     >>> shared_prefix(("stage1.block1.expand", "stage1.block2.expand"))
     'stage1.'
     """
-    first, last = min(names), max(names)
+    first = min(names)
+    last = max(names)
     length = next((k for k, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
     return re.sub(r"[^./:_]*$", "", first[:length])
 
@@ -147,7 +150,9 @@ def cell(text: str) -> str:
 def one_line(error: object) -> str:
     """A message as one line of printable characters, its middle cut out where it gets long."""
     text = printable(" ".join(str(error).split()) or type(error).__name__)
-    return text if len(text) <= LONGEST_MESSAGE else f"{text[:400]} ... {text[-200:]}"
+    if len(text) <= LONGEST_MESSAGE:
+        return text
+    return f"{text[:400]} ... {text[-200:]}"
 
 
 def plural(count: int, noun: str) -> str:

@@ -140,7 +140,9 @@ class PlannedGroup:
                 rows = 1 if axis is None else box[axis][1] - box[axis][0]
                 any_tallest = max(any_tallest, rows)
                 tallest = max(tallest, rows if place in stored else 1)
-        return tallest if tallest > 1 else any_tallest
+        if tallest > 1:
+            return tallest
+        return any_tallest
 
     def _moves(self, *, store: bool) -> Iterator[Transfer]:
         """Loads or stores of maps."""
@@ -290,16 +292,16 @@ class Plan:
         return len(self.unschedulable) + sum(group.unwritten for group in self.groups)
 
     def __repr__(self) -> str:
-        totals, groups = self.totals, plural(len(self.groups), "group")
-        proof = (
-            "cannot run"
-            if self.unschedulable
-            else "optimal"
-            if totals.proof == "optimal"
-            else f"bound {totals.lower_bound_bytes:,} B"
-            if totals.lower_bound_bytes
-            else "nothing proven"
-        )
+        totals = self.totals
+        groups = plural(len(self.groups), "group")
+        if self.unschedulable:
+            proof = "cannot run"
+        elif totals.proof == "optimal":
+            proof = "optimal"
+        elif totals.lower_bound_bytes:
+            proof = f"bound {totals.lower_bound_bytes:,} B"
+        else:
+            proof = "nothing proven"
         return (
             f"Plan({self.model.name}: {self.hardware.buffer_bytes:,} B of buffer, {self.scheme}, "
             f"{groups}, {totals.dram_bytes:,} B of DRAM, {proof})"

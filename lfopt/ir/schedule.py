@@ -103,7 +103,8 @@ class Transfer:
 
     def moved(self, by: Stride) -> Transfer:
         """The transfer of the first iteration moved by some elements and slots, outside of loops."""
-        box, slot = _shifted(self.box, by), self.slot + by[-1]
+        box = _shifted(self.box, by)
+        slot = self.slot + by[-1]
         return Transfer(
             self.store,
             self.tensor,
@@ -326,7 +327,9 @@ def fold(blocks: Iterable[Block | Again], longest: int = 1) -> tuple[Node, ...]:
     folded: list[Node] = []
     at = 0
     while at < len(names):
-        best_period, best_count, best_shift = 0, 1, list[Stride]()
+        best_period = 0
+        best_count = 1
+        best_shift = list[Stride]()
         left = len(names) - at
         for period in range(1, min(longest, left // 2) + 1):
             if best_period * (best_count - 1) >= left - period:
@@ -345,7 +348,9 @@ def fold(blocks: Iterable[Block | Again], longest: int = 1) -> tuple[Node, ...]:
                     break
                 count = max(count + 1, (series.steady(here - period, period) - at) // period)
             if period * (count - 1) > best_period * (best_count - 1):
-                best_period, best_count, best_shift = period, count, moved
+                best_period = period
+                best_count = count
+                best_shift = moved
         if not best_period:
             folded += series.block(at)
             at += 1
@@ -382,7 +387,8 @@ class _Series:
         for block in blocks:
             end = len(self.names)
             if isinstance(block, Again):
-                period, first = block.period, end - 2 * block.period
+                period = block.period
+                first = end - 2 * block.period
                 assert self.names[first : end - period] == self.names[end - period :], (
                     "what comes again has come twice"
                 )
@@ -411,7 +417,9 @@ class _Series:
     def steady(self, first: int, period: int) -> int:
         """Up to which block the last run that begins by `first` repeats every `period` blocks; else 0."""
         k = bisect_right(self._runs, first, key=lambda run: run.first) - 1
-        return self._runs[k].stop if k >= 0 and period % self._runs[k].period == 0 else 0
+        if k >= 0 and period % self._runs[k].period == 0:
+            return self._runs[k].stop
+        return 0
 
     def _origin(self, k: int) -> Stride:
         if k in self._given:

@@ -104,7 +104,9 @@ def read_number(name: str, value: object, what: str) -> object:
                 f"{what}: found {value!r}; accepted: whole bytes; "
                 "for weights of fewer bits there is weight_bits"
             )
-        return int(value) if value.is_integer() and ending not in REAL else value
+        if value.is_integer() and ending not in REAL:
+            return int(value)
+        return value
     if not isinstance(value, str) or not ending:
         return value
     if ending == "_bytes":
@@ -118,4 +120,6 @@ def read_number(name: str, value: object, what: str) -> object:
             f"accepted: a number, alone or in {', '.join(units)}, such as {EXAMPLES[ending]}"
         )
     size = Fraction(match[1]) * scale
-    return int(size) if size.denominator == 1 and ending not in REAL else float(size)
+    if size.denominator == 1 and ending not in REAL:
+        return int(size)
+    return float(size)

@@ -44,7 +44,9 @@ def row_count(shape: tuple[int, ...]) -> int:
     (56, 1)
     """
     axis = row_axis(shape)
-    return 1 if axis is None else shape[axis]
+    if axis is None:
+        return 1
+    return shape[axis]
 
 
 def passing_rows(shape: tuple[int, ...]) -> int:
@@ -53,7 +55,9 @@ def passing_rows(shape: tuple[int, ...]) -> int:
     >>> passing_rows((1, 64, 56, 28)), passing_rows((1, 8, 1 << 24, 4))
     (56, 1)
     """
-    return 1 if too_tall(shape) else row_count(shape)
+    if too_tall(shape):
+        return 1
+    return row_count(shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,9 @@ class Tensor:
 
     def named(self, name: str) -> Tensor:
         """The same under another name."""
-        return self if name == self.name else replace(self, name=name)
+        if name == self.name:
+            return self
+        return replace(self, name=name)
 
     @property
     def elements(self) -> int:

@@ -73,7 +73,8 @@ def _register(register: Register) -> Iterator[str]:
     if register.of.reset:
         yield f"#define LF_RESET_{register.name} {register.of.reset}u"
     for field in register.of.fields:
-        low, name = register.layout.offsets[field.name], f"LF_{register.name}_{field.name.upper()}"
+        low = register.layout.offsets[field.name]
+        name = f"LF_{register.name}_{field.name.upper()}"
         yield f"#define {name} 0x{field.most << low:x}u /* {field.about} */"
         if field.bits > 1:
             yield f"#define {name}_SHIFT {low}"

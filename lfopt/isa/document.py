@@ -105,13 +105,12 @@ def register_table() -> Iterator[str]:
     yield from ("| address | register | software may | after reset | meaning |", "|---|---|---|---:|---|")
     for register in Register:
         fixed = FIXED.get(register)
-        reset = (
-            f"{register.of.reset:,}"
-            if register.of.reset is not None
-            else f"`0x{fixed:08X}`"
-            if fixed is not None
-            else "as built"
-        )
+        if register.of.reset is not None:
+            reset = f"{register.of.reset:,}"
+        elif fixed is not None:
+            reset = f"`0x{fixed:08X}`"
+        else:
+            reset = "as built"
         multiple = f"; a multiple of {register.of.multiple:,}" if register.of.multiple > 1 else ""
         yield (
             f"| `0x{register:03x}` | `{register.name}` | {register.access.value} | {reset} | "

@@ -23,7 +23,9 @@ class Field:
     @property
     def least(self) -> int:
         """Smallest value."""
-        return -(1 << self.bits - 1) if self.signed else 0
+        if self.signed:
+            return -(1 << self.bits - 1)
+        return 0
 
     @property
     def most(self) -> int:

@@ -55,7 +55,9 @@ class Command:
     @property
     def layout(self) -> WordLayout:
         """Where the values stand."""
-        return PAYLOADS[self.kind] if self.kind is not None else WORDS[self.opcode]
+        if self.kind is not None:
+            return PAYLOADS[self.kind]
+        return WORDS[self.opcode]
 
     @property
     def bits(self) -> int:
@@ -95,7 +97,8 @@ class Command:
 
     def _fields(self, apart: set[str]) -> Iterator[str]:
         for name in self.layout.by_name:
-            value, usual = self.values.get(name, 0), NO_WAIT if name in WAITS else 0
+            value = self.values.get(name, 0)
+            usual = NO_WAIT if name in WAITS else 0
             if name in apart or value == usual:
                 continue
             if name in ENUMS and value in list(ENUMS[name]):
@@ -252,7 +255,8 @@ def unrolled(commands: Sequence[Command]) -> Iterator[Command]:
 def count_runs(commands: Sequence[Command]) -> int:
     """LOAD, STORE and EXEC that run before HALT, loops unrolled. Raises BadProgram as `check_loops` does."""
     check_loops(commands)
-    iterations, total = [1], 0
+    iterations = [1]
+    total = 0
     for command in commands:
         if command.opcode is Opcode.HALT:
             break

@@ -55,7 +55,9 @@ class Register(IntEnum):
         """A member, written as a row of the table."""
         member = int.__new__(cls, offset)
         member._value_ = offset
-        member.access, member.about, member.of = access, about, of
+        member.access = access
+        member.about = about
+        member.of = of
         return member
 
     ID = 0x000, Access.READ, "that this is the accelerator: LFX, 1", _FIXED

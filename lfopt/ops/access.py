@@ -179,7 +179,9 @@ class AccessPatterns:
             return None
         pieces = rule(call, [self.of(name) for name in operands])
         names = [name for name in call.operator.outputs if name]
-        return None if pieces is None else dict(zip(names, pieces, strict=True))
+        if pieces is None:
+            return None
+        return dict(zip(names, pieces, strict=True))
 
     def sources(self, name: str) -> frozenset[str]:
         """The stored maps and constants that a tensor lies in."""

@@ -21,7 +21,8 @@ SUMS, TABLE, TERMS, PRODUCT, SLOPES, MEAN, EXTREME, CHOICE, MOVE, FLOAT = Arithm
 @once_per_call
 def arithmetic(call: Call) -> Arithmetic:
     """How this operator on quantised maps is computed."""
-    kind, row = call.operator.kind, row_of(call)
+    kind = call.operator.kind
+    row = row_of(call)
     data = [i for i, tensor in enumerate(call.tensors) if tensor is not None and i not in row.parameters]
     if kind == "QuantizeLinear":
         return TABLE if in_bytes(call.tensors[0]) else FLOAT  # a change of scale, of whatever has one
@@ -29,7 +30,9 @@ def arithmetic(call: Call) -> Arithmetic:
         return FLOAT
     if TABLE in arithmetics(row) and _reads_one_map(call, data):
         return TABLE
-    return row.integers if APPLIES[row.integers](call, data) else FLOAT
+    if APPLIES[row.integers](call, data):
+        return row.integers
+    return FLOAT
 
 
 def arithmetics(row: OpSpec) -> tuple[Arithmetic, ...]:

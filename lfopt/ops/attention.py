@@ -101,7 +101,8 @@ class Attention(Compound):
         """The tensor that a view is of, and the smallest box of it that holds that box of the view."""
         while name in self.views:
             source = self.views[name]
-            box, name = through_view(box, self.tensors[name].shape, self.tensors[source].shape), source
+            box = through_view(box, self.tensors[name].shape, self.tensors[source].shape)
+            name = source
         return name, box
 
     def regions(self, name: str, box: Box, keys: Span | None = None, stop: str = "") -> Mapping[Use, Box]:
@@ -109,7 +110,8 @@ class Attention(Compound):
 
         Through the tensor `stop` it looks no further. `keys`: of which block; None: of all that are seen.
         """
-        known, key = self._regions, (name, box, keys, stop)
+        known = self._regions
+        key = (name, box, keys, stop)
         if key not in known:
             needed: dict[Use, list[Box]] = {}
             self._spread(name, box, "result", keys, stop, needed)
@@ -141,7 +143,11 @@ class Attention(Compound):
         """What an operand of a part is, whose result is used so."""
         if part is self.product:
             return ("queries", "keys")[index]
-        return "values" if part is self.mixing and index else "scores" if part is self.mixing else use
+        if part is self.mixing and index:
+            return "values"
+        if part is self.mixing:
+            return "scores"
+        return use
 
     def _read(self, part: Call, index: int, box: Box, k: int, keys: Span | None) -> Box:
         """What a box of a part's result reads of an operand."""
@@ -165,11 +171,9 @@ class Attention(Compound):
                 self._operand(maker, i, part, k, use, given, run) for i in range(len(maker.operator.inputs))
             ]
             values = run(maker, operands, boxes)[[j for j, _ in self._results(maker)].index(k)]
-        return (
-            values
-            if source == name
-            else viewed(values, part, self.tensors[source].shape, box, self.tensors[name].shape)
-        )
+        if source == name:
+            return values
+        return viewed(values, part, self.tensors[source].shape, box, self.tensors[name].shape)
 
     @staticmethod
     def _results(part: Call) -> list[tuple[int, Shape]]:
@@ -201,7 +205,9 @@ def form_of(call: Call) -> Attention:
 
 def window_of(call: Call) -> tuple[np.ndarray, np.ndarray] | None:
     """(queries,) each: the first key that a query sees, the first behind; None: all, or no attention."""
-    return None if call.attention is None else form_of(call).window
+    if call.attention is None:
+        return None
+    return form_of(call).window
 
 
 def box_rule(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
@@ -219,7 +225,8 @@ def row_rule(call: Call, index: int) -> RowReads:
 
 def row_reads(call: Call) -> tuple[RowReads, ...]:
     """Rows of each operand that each row of the result needs."""
-    form, axis = form_of(call), None if call.too_tall else row_axis(call.result)
+    form = form_of(call)
+    axis = None if call.too_tall else row_axis(call.result)
     taps: list[list[tuple[int, ...]]] = [[] for _ in call.shapes]
     for row in range(call.rows_out):
         out = whole(call.result) if axis is None else cut(whole(call.result), axis, (row, row + 1))
@@ -245,11 +252,16 @@ def mixed_box(call: Call, out: Box) -> Box:
 
 def result_box(call: Call, mixed: Box) -> Box | None:
     """The box of the result that a box of the product with the values becomes; None: it becomes no box."""
-    form, box, name = form_of(call), mixed, form_of(call).mixed
+    form = form_of(call)
+    box = mixed
+    name = form_of(call).mixed
     for part in form.parts[form.parts.index(form.mixing) + 1 :]:
         box = through_view(box, form.tensors[name].shape, part.shape(0))
-        box, name = tuple(box[axis] for axis in permutation(part)), part.operator.outputs[0]
-    return box if box_elements(box) == box_elements(mixed) else None
+        box = tuple(box[axis] for axis in permutation(part))
+        name = part.operator.outputs[0]
+    if box_elements(box) == box_elements(mixed):
+        return box
+    return None
 
 
 def state_shape(call: Call) -> Shape:
@@ -278,7 +290,9 @@ def _given(call: Call, operands: Operands) -> dict[Use, Part]:
 
 def accumulate(call: Call, operands: Operands, out: Box, inputs: Span | None, run: Run) -> np.ndarray:
     """(heads, queries, width + 2), float32 or float64: the state after one block of keys."""
-    form, given, box = form_of(call), _given(call, operands), mixed_box(call, out)
+    form = form_of(call)
+    given = _given(call, operands)
+    box = mixed_box(call, out)
     keys = inputs or form.seen(box)
     scores = form.value(
         form.softmax.operator.inputs[0], cut(_weights_box(form, box), -1, keys), "scores", given, run
@@ -368,13 +382,16 @@ def _groups(one: Shape, other: Shape) -> Iterator[tuple[Span, Span]]:
     """
     i = j = 0
     while i < len(one) or j < len(other):
-        a, b = i, j
+        a = i
+        b = j
         left = right = 1
         while i == a or j == b or left != right:
             if (left <= right or j == len(other)) and i < len(one):
-                left, i = left * one[i], i + 1
+                left = left * one[i]
+                i = i + 1
             elif j < len(other):
-                right, j = right * other[j], j + 1
+                right = right * other[j]
+                j = j + 1
             else:
                 break
         yield (a, i), (b, j)
@@ -390,17 +407,20 @@ def through_view(box: Box, shape: Shape, source: Shape) -> Box:
         return (NOTHING,) * len(source)
     spans: list[Span] = []
     for (a, i), (b, j) in _groups(shape, source):
-        mine, theirs = shape[a:i], source[b:j]
+        mine = shape[a:i]
+        theirs = source[b:j]
         first = last = 0
         for (start, stop), extent in zip(box[a:i], mine, strict=True):
-            first, last = first * extent + start, last * extent + stop - 1
+            first = first * extent + start
+            last = last * extent + stop - 1
         if mine == theirs:
             spans += box[a:i]
             continue
         apart = False
         for k, extent in enumerate(theirs):
             below = prod(theirs[k + 1 :])
-            low, high = first // below % extent, last // below % extent
+            low = first // below % extent
+            high = last // below % extent
             spans.append((0, extent) if apart else (low, high + 1))
             apart = apart or first // below != last // below
     return tuple(spans)
@@ -415,10 +435,9 @@ def viewed(values: np.ndarray, box: Box, shape: Shape, part: Box, seen: Shape) -
         return values.reshape(box_shape(part))
     if is_empty(part):
         return np.empty(box_shape(part), values.dtype)
-    flat = (
-        np.ravel_multi_index(np.ix_(*(np.arange(start, stop) for start, stop in part)), seen)
-        if seen
-        else np.zeros((), np.intp)
-    )
+    if seen:
+        flat = np.ravel_multi_index(np.ix_(*(np.arange(start, stop) for start, stop in part)), seen)
+    else:
+        flat = np.zeros((), np.intp)
     index = np.unravel_index(flat, shape)
     return values[tuple(i - start for i, (start, _) in zip(index, box, strict=True))]

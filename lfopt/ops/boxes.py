@@ -41,8 +41,11 @@ def broadcast_box(shape: Shape, out: Box) -> Box:
 
 def clipped(span: Span, size: int) -> Span:
     """The span cut off at 0 and at `size`; (0, 0) if nothing is left."""
-    start, stop = max(span[0], 0), min(span[1], size)
-    return (start, stop) if start < stop else NOTHING
+    start = max(span[0], 0)
+    stop = min(span[1], size)
+    if start < stop:
+        return (start, stop)
+    return NOTHING
 
 
 def group_span(span: Span, per_group: int) -> Span:
@@ -77,7 +80,8 @@ def conv(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> 
 def conv_transpose(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
     """The same; filters of several groups are not one box, so all of those."""
     channels, filters = call.shape(1)[:2]  # filters of one group
-    groups, per_group = group_span(out[1], filters), channels // call.attribute("group", 1)
+    groups = group_span(out[1], filters)
+    per_group = channels // call.attribute("group", 1)
     if index == 0:
         return (out[0], _channels(groups, per_group, inputs), *_sliding(call, out))
     if index == 1:
@@ -93,19 +97,28 @@ def gemm(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> 
         return broadcast_box(call.shape(2), out)
     inner = inputs or (0, call.shape(0)[0 if call.attribute("transA", 0) else 1])
     if index == 0:
-        return (inner, out[0]) if call.attribute("transA", 0) else (out[0], inner)
-    return (out[1], inner) if call.attribute("transB", 0) else (inner, out[1])
+        if call.attribute("transA", 0):
+            return (inner, out[0])
+        return (out[0], inner)
+    if call.attribute("transB", 0):
+        return (out[1], inner)
+    return (inner, out[1])
 
 
 def matmul(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
     """Rows of the first matrix, columns of the second; stacks of matrices are broadcast."""
-    left, right = call.shape(0), call.shape(1)
+    left = call.shape(0)
+    right = call.shape(1)
     inner = inputs or (0, left[-1])
     own = (len(left) > 1, len(right) > 1)
     batch = out[: len(out) - sum(own)]
     if index == 0:
-        return (*broadcast_box(left[:-2], batch), out[-1 - own[1]], inner) if own[0] else (inner,)
-    return (*broadcast_box(right[:-2], batch), inner, out[-1]) if own[1] else (inner,)
+        if own[0]:
+            return (*broadcast_box(left[:-2], batch), out[-1 - own[1]], inner)
+        return (inner,)
+    if own[1]:
+        return (*broadcast_box(right[:-2], batch), inner, out[-1])
+    return (inner,)
 
 
 def _sliding(call: Call, out: Box) -> Box:
@@ -128,17 +141,23 @@ def broadcast(call: Call, index: int, out: Box, result: int, inputs: Span | None
 
 def same(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
     """The same box of the first input; all of any other."""
-    return out if index == 0 else whole(call.shape(index))
+    if index == 0:
+        return out
+    return whole(call.shape(index))
 
 
 def per_channel(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
     """The same box of the first input; the same channels (axis 1) of vectors."""
-    return out if index == 0 else (out[1],)
+    if index == 0:
+        return out
+    return (out[1],)
 
 
 def spatial(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
     """All of the spatial axes, the same channels."""
-    return (*out[:2], *whole(call.shape(0)[2:])) if index == 0 else (out[1],)
+    if index == 0:
+        return (*out[:2], *whole(call.shape(0)[2:]))
+    return (out[1],)
 
 
 def pool(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
@@ -163,11 +182,9 @@ def einsum(call: Call, index: int, out: Box, result: int, inputs: Span | None) -
 def reduce(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
     """Axes that are folded whole, the others the same."""
     axes = reduced_axes(call)
-    return (
-        whole(call.shape(0))
-        if axes is None
-        else _around(call.shape(0), axes, out, kept=call.attribute("keepdims", 1) == 1)
-    )
+    if axes is None:
+        return whole(call.shape(0))
+    return _around(call.shape(0), axes, out, kept=call.attribute("keepdims", 1) == 1)
 
 
 def arg_reduce(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
@@ -197,7 +214,9 @@ def along(default: int) -> BoxRule:
     def rule(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
         shape = call.shape(0)
         axis = call.attribute("axis", default)
-        return cut(out, axis, (0, shape[axis])) if index == 0 else whole(call.shape(index))
+        if index == 0:
+            return cut(out, axis, (0, shape[axis]))
+        return whole(call.shape(index))
 
     return rule
 
@@ -208,7 +227,9 @@ def normalized(call: Call, index: int, out: Box, result: int, inputs: Span | Non
     axis = call.attribute("axis", -1) % len(shape)
     if index == 0:
         return (*out[:axis], *whole(shape[axis:]))
-    return broadcast_box(call.shape(index), out) if result == 0 else (NOTHING,) * len(call.shape(index))
+    if result == 0:
+        return broadcast_box(call.shape(index), out)
+    return (NOTHING,) * len(call.shape(index))
 
 
 def local_response(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
@@ -237,7 +258,8 @@ def mean_variance(call: Call, index: int, out: Box, result: int, inputs: Span | 
 
 def cumulative(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
     """All that lies before, or behind."""
-    shape, axes = call.shape(0), call.ints(1)
+    shape = call.shape(0)
+    axes = call.ints(1)
     if axes is None:
         return whole(shape)
     axis = axes[0] % len(shape)
@@ -255,7 +277,9 @@ def concat(call: Call, index: int, out: Box, result: int, inputs: Span | None) -
 
 
 def _or_nothing(box: Box) -> Box:
-    return (NOTHING,) * len(box) if is_empty(box) else box
+    if is_empty(box):
+        return (NOTHING,) * len(box)
+    return box
 
 
 def split(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
@@ -307,8 +331,11 @@ def tile(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> 
 
 
 def _wrapped(span: Span, size: int) -> Span:
-    start, stop = span[0] % size, span[0] % size + span[1] - span[0]
-    return (start, stop) if stop <= size else (0, size)
+    start = span[0] % size
+    stop = span[0] % size + span[1] - span[0]
+    if stop <= size:
+        return (start, stop)
+    return (0, size)
 
 
 def resize(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
@@ -318,7 +345,8 @@ def resize(call: Call, index: int, out: Box, result: int, inputs: Span | None) -
 
 def gather(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
     """All of the axis that is gathered from, the same of the others; of the indices their part of the box."""
-    data, indices = call.shape(0), call.shape(1)
+    data = call.shape(0)
+    indices = call.shape(1)
     axis = call.attribute("axis", 0) % len(data)
     if index == 1:
         return out[axis : axis + len(indices)]
@@ -328,13 +356,17 @@ def gather(call: Call, index: int, out: Box, result: int, inputs: Span | None) -
 def gather_elements(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
     """The same box of the indices; of the data too, but all of the axis that is gathered from."""
     axis = call.attribute("axis", 0)
-    return cut(out, axis, (0, call.shape(0)[axis])) if index == 0 else out
+    if index == 0:
+        return cut(out, axis, (0, call.shape(0)[axis]))
+    return out
 
 
 def gather_nd(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
     """Axes of the data that indices point along whole; the indices of the box."""
-    data, indices = call.shape(0), call.shape(1)
-    shared, behind = call.attribute("batch_dims", 0), len(indices) - 1
+    data = call.shape(0)
+    indices = call.shape(1)
+    shared = call.attribute("batch_dims", 0)
+    behind = len(indices) - 1
     if index == 1:
         return (*out[:behind], (0, indices[-1]))
     return (*out[:shared], *whole(data[shared : shared + indices[-1]]), *out[behind:])
@@ -358,7 +390,8 @@ def scatter_nd(call: Call, index: int, out: Box, result: int, inputs: Span | Non
     """The same box; all indices; of the updates what of each lies in the box."""
     if index == 0:
         return out
-    shape, indices = call.shape(index), call.shape(1)
+    shape = call.shape(index)
+    indices = call.shape(1)
     if index == 1:
         return whole(shape)
     return (*whole(shape[: len(indices) - 1]), *out[indices[-1] :])
@@ -369,7 +402,9 @@ def deform_conv(call: Call, index: int, out: Box, result: int, inputs: Span | No
     shape = call.shape(index)
     if index == 0:
         return (out[0], *whole(shape[1:]))
-    return (out[0], (0, shape[1]), *out[2:]) if index in (2, 4) else whole(shape)
+    if index in (2, 4):
+        return (out[0], (0, shape[1]), *out[2:])
+    return whole(shape)
 
 
 def roi_align(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:

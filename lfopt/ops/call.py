@@ -73,7 +73,9 @@ class Call:
     @property
     def parts(self) -> tuple[Call, ...]:
         """The operators of the network: those that it stands for, and what follows in flight."""
-        return self.flight if self.attention is None else (*self.attention.parts, *self.then)
+        if self.attention is None:
+            return self.flight
+        return (*self.attention.parts, *self.then)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -115,7 +117,9 @@ class Call:
         """Integers of a constant input, else of an attribute; None if there is neither, or no values."""
         if self.has(index):
             value = self.values[index]
-            return None if value is None else tuple(int(x) for x in value.reshape(-1))
+            if value is None:
+                return None
+            return tuple(int(x) for x in value.reshape(-1))
         stored = self.operator.attributes.get(attribute) if attribute else None
         return tuple(int(x) for x in stored) if isinstance(stored, tuple) else None  # type: ignore[arg-type]
 
@@ -130,7 +134,9 @@ class Call:
 
         One where they are too many to pass row by row.
         """
-        return 1 if any(map(too_tall, self.results)) else max(map(row_count, self.results))
+        if any(map(too_tall, self.results)):
+            return 1
+        return max(map(row_count, self.results))
 
     def rows_in(self, index: int) -> int:
         """Rows of an input; one where they are too many to pass row by row."""

@@ -19,7 +19,9 @@ def column_count(shape: Shape) -> int:
     >>> column_count((1, 64, 56, 28)), column_count((1, 128, 768))
     (28, 1)
     """
-    return shape[-1] if len(shape) in COLUMN_RANKS and shape[-1] <= MOST_ROWS else 1
+    if len(shape) in COLUMN_RANKS and shape[-1] <= MOST_ROWS:
+        return shape[-1]
+    return 1
 
 
 def column_reads(call: Call, index: int) -> RowReads | None:
@@ -44,12 +46,15 @@ def _column_reads(call: Call, index: int) -> RowReads | None:
     if call.attention is not None:
         return None
     call, index = call.part_of(index)  # what follows in flight makes as many columns
-    shape, columns = call.shape(index), {column_count(result) for result in call.results}
+    shape = call.shape(index)
+    columns = {column_count(result) for result in call.results}
     if len(columns) > 1 or any(len(result) not in COLUMN_RANKS for result in call.results):
         return None
     (count,), width = columns, column_count(shape)
     if len(shape) not in COLUMN_RANKS:
-        return all_rows(1, count) if not shape or shape[-1] == 1 else None
+        if not shape or shape[-1] == 1:
+            return all_rows(1, count)
+        return None
     boxes = [whole(result) for result in call.results]
     asked = [k for k, name in enumerate(call.operator.outputs) if name]
     spans = [

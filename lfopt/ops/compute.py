@@ -44,7 +44,9 @@ def folding(call: Call) -> Folding | None:
     axis = folded_axis(call, 0) if tiling is Tiling.FOLD else None
     if axis is None or not (call.result_tensors[0].quantization is None or integer.adds_up(call)):
         return None
-    return "rows" if axis == row_axis(call.shape(0)) else "elements"
+    if axis == row_axis(call.shape(0)):
+        return "rows"
+    return "elements"
 
 
 def compute(
@@ -79,7 +81,8 @@ def compute(
         return tuple(
             value[slices(box)] for value, box in zip(_whole(call, operands, opset), out, strict=True)
         )
-    kernel, asked = floating.KERNELS[row.kind], [k for k, name in enumerate(call.operator.outputs) if name]
+    kernel = floating.KERNELS[row.kind]
+    asked = [k for k, name in enumerate(call.operator.outputs) if name]
     with np.errstate(all="ignore"):
         return tuple(
             _empty(call, k, box)
@@ -119,7 +122,9 @@ def merge(call: Call, one: np.ndarray, other: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):
             return normalizing.merge(call, one, other)
     row = REDUCTIONS.get(call.operator.kind)
-    return np.add(one, other) if row is None else row.fold(one, other)
+    if row is None:
+        return np.add(one, other)
+    return row.fold(one, other)
 
 
 def finish(call: Call, sums: np.ndarray, operands: Sequence[Part | None], out: Box) -> np.ndarray:
@@ -159,7 +164,9 @@ def _with_values(call: Call, operands: Sequence[Part | None]) -> Call:
 
 
 def _typed(values: np.ndarray, dtype: str) -> np.ndarray:
-    return values if dtype == "string" else values.astype(dtype, copy=False)
+    if dtype == "string":
+        return values
+    return values.astype(dtype, copy=False)
 
 
 def _empty(call: Call, k: int, box: Box) -> np.ndarray:

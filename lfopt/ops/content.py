@@ -105,7 +105,8 @@ def _period(along: np.ndarray) -> int:
 
 def _hash(words: np.ndarray) -> int:
     """A sum over hashed elements: the same in whatever order they are."""
-    flat, total = words.reshape(-1), 0
+    flat = words.reshape(-1)
+    total = 0
     for start in range(0, flat.size, PART):
         part = flat[start : start + PART].astype(np.uint64)
         part ^= part >> np.uint64(33)
@@ -131,7 +132,9 @@ def constant_use(call: Call, index: int, content: Content) -> ConstantUse:
     Nothing where a group of a convolution, or a product of a batch, has one element of its weights: taken
     apart by these, that is a parameter.
     """
-    row, name, elements = row_of(call), call.operator.inputs[index], content.elements
+    row = row_of(call)
+    name = call.operator.inputs[index]
+    elements = content.elements
     if row.kind == "Gather" and index == 0:
         return ConstantUse(
             name, min(elements, _count(_gathered(call), call.shape(0), elements)), weight=False
@@ -151,8 +154,12 @@ def _per_part(call: Call, row: OpSpec, index: int) -> int:
     shape = call.shape(index)
     if row.family is Family.CONVOLUTION:
         groups: int = call.attribute("group", 1)
-        return prod(shape) // groups if groups > 1 else prod(shape)
-    return prod(shape[-2:]) if row.family is Family.PRODUCT and len(shape) > 2 else prod(shape)
+        if groups > 1:
+            return prod(shape) // groups
+        return prod(shape)
+    if row.family is Family.PRODUCT and len(shape) > 2:
+        return prod(shape[-2:])
+    return prod(shape)
 
 
 # -- maps ----------------------------------------------------------------------------------------------------
@@ -168,7 +175,8 @@ def elements_used(shape: tuple[int, ...], readers: Iterable[tuple[Call, int]]) -
     All but what a Slice, Split, Gather or Pad leaves out, windows step over, or indices that are computed
     may leave out.
     """
-    most, total = 0, prod(shape)
+    most = 0
+    total = prod(shape)
     by_axis = dict[int, list[np.ndarray]]()
     for call, index in readers:
         used = used_positions(call, index)
@@ -190,7 +198,9 @@ def elements_used(shape: tuple[int, ...], readers: Iterable[tuple[Call, int]]) -
 def _only_axis(used: Positions) -> tuple[int, ...]:
     """The axis along which a part is used, if there is just one."""
     axes = tuple(axis for axis, indices in enumerate(used) if indices is not None)
-    return axes if len(axes) == 1 else ()
+    if len(axes) == 1:
+        return axes
+    return ()
 
 
 def _count(used: Positions | int, shape: tuple[int, ...], most: int) -> int:
@@ -202,12 +212,15 @@ def _count(used: Positions | int, shape: tuple[int, ...], most: int) -> int:
 
 def used_positions(call: Call, index: int) -> Positions | int:
     """Which elements of an input an operator uses, along each axis; or how many at the least."""
-    row, shape = row_of(call), call.shape(index)
+    row = row_of(call)
+    shape = call.shape(index)
     everything: Positions = (None,) * len(shape)
     if index in row.parameters or call.attention is not None:
         return everything
     if row.kind.startswith("Scatter"):
-        return max(prod(shape) - prod(call.shape(1)), 0) if index == 0 else everything
+        if index == 0:
+            return max(prod(shape) - prod(call.shape(1)), 0)
+        return everything
     if index != 0:
         return everything
     if row.kind == "Slice":
@@ -242,11 +255,14 @@ def _sliced(call: Call) -> Positions | int:
 
 
 def _positions(indices: range) -> np.ndarray | range:
-    return indices if len(indices) > MOST_TAPS else np.array(indices, np.int64)
+    if len(indices) > MOST_TAPS:
+        return indices
+    return np.array(indices, np.int64)
 
 
 def _gathered(call: Call) -> Positions | int:
-    shape, indices = call.shape(0), call.values[1]
+    shape = call.shape(0)
+    indices = call.values[1]
     axis = call.attribute("axis", 0) % len(shape)
     if indices is None:
         return min(prod(call.result), prod(shape))
@@ -255,10 +271,14 @@ def _gathered(call: Call) -> Positions | int:
 
 
 def _split(call: Call) -> Positions | int:
-    sizes, shape = split_sizes(call), call.shape(0)
+    sizes = split_sizes(call)
+    shape = call.shape(0)
     if sizes is None or all(call.operator.outputs):
-        return (None,) * len(shape) if sizes is not None else sum(map(prod, call.results))
-    axis, ends = call.attribute("axis", 0) % len(shape), [0, *accumulate(sizes)]
+        if sizes is not None:
+            return (None,) * len(shape)
+        return sum(map(prod, call.results))
+    axis = call.attribute("axis", 0) % len(shape)
+    ends = [0, *accumulate(sizes)]
     kept = [range(ends[k], ends[k + 1]) for k, name in enumerate(call.operator.outputs) if name]
     if sum(map(len, kept)) > MOST_TAPS:
         return sum(map(prod, call.results))
@@ -271,11 +291,9 @@ def _tapped(axis: Window) -> np.ndarray | range | None:
     """Indices that windows along an axis tap; of very many, those that one tap of each window meets."""
     if axis.dilation == 1 and axis.stride <= axis.kernel:
         last = (axis.size_out - 1) * axis.stride - axis.pad + axis.kernel
-        return (
-            None
-            if axis.pad >= 0 and last >= axis.size
-            else _positions(range(max(-axis.pad, 0), min(last, axis.size)))
-        )
+        if axis.pad >= 0 and last >= axis.size:
+            return None
+        return _positions(range(max(-axis.pad, 0), min(last, axis.size)))
     if axis.size_out > MOST_TAPS:
         return range(
             -axis.pad % axis.stride, min(axis.size, axis.size_out * axis.stride - axis.pad), axis.stride
@@ -283,7 +301,9 @@ def _tapped(axis: Window) -> np.ndarray | range | None:
     kernel = axis.kernel if axis.kernel * axis.size_out <= MOST_TAPS else 1
     taps = np.arange(axis.size_out)[:, None] * axis.stride - axis.pad + np.arange(kernel) * axis.dilation
     tapped = np.unique(taps[(taps >= 0) & (taps < axis.size)])
-    return None if len(tapped) == axis.size else tapped
+    if len(tapped) == axis.size:
+        return None
+    return tapped
 
 
 def normalises_all(call: Call, index: int) -> bool:

@@ -37,7 +37,9 @@ def has(operands: Operands, index: int) -> bool:
 
 def wide(values: np.ndarray) -> np.ndarray:
     """The values, of the same shape: float32 if they are of a narrower floating type, else as they are."""
-    return values.astype(np.float32) if values.dtype.kind in "fV" and values.dtype.itemsize < 4 else values
+    if values.dtype.kind in "fV" and values.dtype.itemsize < 4:
+        return values.astype(np.float32)
+    return values
 
 
 # -- sums ----------------------------------------------------------------------------------------------------
@@ -45,16 +47,17 @@ def wide(values: np.ndarray) -> np.ndarray:
 
 def conv_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
     """[n, channels, *spatial] sums of box `out`, group by group where the box cuts one of them."""
-    data, weight = present(operands, 0), present(operands, 1)
+    data = present(operands, 0)
+    weight = present(operands, 1)
     filters, per_group = call.shape(1)[:2]
     of_group = filters // call.attribute("group", 1)
-    groups, sliding = group_span(out[1], of_group), windows(call)
+    groups = group_span(out[1], of_group)
+    sliding = windows(call)
     inputs = _inputs(data.box[1], groups, per_group, weight.box[1])
-    runs = (
-        [groups]
-        if inputs == (0, per_group) and out[1] == (groups[0] * of_group, groups[1] * of_group)
-        else _each(groups)
-    )
+    if inputs == (0, per_group) and out[1] == (groups[0] * of_group, groups[1] * of_group):
+        runs = [groups]
+    else:
+        runs = _each(groups)
     blocks: list[np.ndarray] = []
     for run in runs:
         box = cut(out, 1, (max(out[1][0], run[0] * of_group), min(out[1][1], run[1] * of_group)))
@@ -64,7 +67,9 @@ def conv_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
         patch = patch.reshape(patch.shape[0], count, -1, *patch.shape[2:])
         sums = correlate(patch, kernel.reshape(count, -1, *kernel.shape[1:]), sliding, box_shape(out)[2:])
         blocks.append(sums.reshape(sums.shape[0], -1, *sums.shape[3:]))
-    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
+    if len(blocks) == 1:
+        return blocks[0]
+    return np.concatenate(blocks, axis=1)
 
 
 def _each(groups: Span) -> list[Span]:
@@ -103,7 +108,8 @@ def correlate(
 ) -> np.ndarray:
     """[n, g, m, *size] sums of windows times kernels; patch: [n, g, c, *extent], kernel: [g, m, c, *k]."""
     batch, groups, channels = patch.shape[:3]
-    filters, taps = kernel.shape[1], prod(kernel.shape[3:])
+    filters = kernel.shape[1]
+    taps = prod(kernel.shape[3:])
     if channels == 1:
         return _depthwise(patch, kernel, sliding, size)
     limit = max(MAX_COLUMNS // max(channels * groups * batch * taps * prod(size[1:]), 1), 1)
@@ -117,7 +123,9 @@ def correlate(
                 batch, groups, filters, *rows
             )
         )
-    return iterations[0] if len(iterations) == 1 else np.concatenate(iterations, axis=3)
+    if len(iterations) == 1:
+        return iterations[0]
+    return np.concatenate(iterations, axis=3)
 
 
 def _unfolded(patch: np.ndarray, sliding: tuple[Window, ...], size: tuple[int, ...]) -> np.ndarray:
@@ -143,10 +151,8 @@ def _depthwise(
 ) -> np.ndarray:
     """One input channel per group: tap by tap."""
     shape = (patch.shape[0], *kernel.shape[:2], *size)
-    total, product_ = (
-        np.zeros(shape, np.result_type(patch, kernel)),
-        np.empty(shape, np.result_type(patch, kernel)),
-    )
+    total = np.zeros(shape, np.result_type(patch, kernel))
+    product_ = np.empty(shape, np.result_type(patch, kernel))
     for tap in product(*(range(window.kernel) for window in sliding)):
         weights = kernel[(slice(None), slice(None), 0, *tap)]  # [g, m]
         np.multiply(
@@ -174,9 +180,12 @@ def conv_transpose_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
 
     What falls into the box is kept.
     """
-    data, weight = present(operands, 0), present(operands, 1)
-    of_group, per_group = call.shape(1)[1], call.shape(1)[0] // call.attribute("group", 1)
-    groups, sliding = group_span(out[1], of_group), windows(call)
+    data = present(operands, 0)
+    weight = present(operands, 1)
+    of_group = call.shape(1)[1]
+    per_group = call.shape(1)[0] // call.attribute("group", 1)
+    groups = group_span(out[1], of_group)
+    sliding = windows(call)
     inputs = _inputs(data.box[1], groups, per_group, _within_group(weight.box[0], groups, per_group))
     sums = np.zeros(box_shape(out), np.result_type(wide(data.values[:0]), wide(weight.values[:0])))
     for g in range(*groups):
@@ -184,7 +193,8 @@ def conv_transpose_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
         source = needs(call, 0, box, 0, inputs)
         if is_empty(source):
             continue
-        patch, kernel = wide(take(data, source)), wide(take(weight, needs(call, 1, box, 0, inputs)))
+        patch = wide(take(data, source))
+        kernel = wide(take(weight, needs(call, 1, box, 0, inputs)))
         _scatter(patch, source, kernel, sums[:, box[1][0] - out[1][0] : box[1][1] - out[1][0]], out, sliding)
     return sums
 
@@ -230,8 +240,10 @@ def _meeting(window: Window, tap: int, source: Span, out: Span) -> tuple[slice, 
 
 def gemm_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
     """[m, n] of box `out`: A' B', without alpha, beta and C."""
-    left, right = present(operands, 0), present(operands, 1)
-    flipped, turned = call.attribute("transA", 0), call.attribute("transB", 0)
+    left = present(operands, 0)
+    right = present(operands, 1)
+    flipped = call.attribute("transA", 0)
+    turned = call.attribute("transB", 0)
     inputs = _common(left.box[0 if flipped else 1], right.box[1 if turned else 0])
     a, b = (wide(take(part, needs(call, i, out, 0, inputs))) for i, part in enumerate((left, right)))
     return np.matmul(a.T if flipped else a, b.T if turned else b)
@@ -239,7 +251,8 @@ def gemm_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
 
 def matmul_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
     """[..., m, n] of box `out`: A B."""
-    left, right = present(operands, 0), present(operands, 1)
+    left = present(operands, 0)
+    right = present(operands, 1)
     inputs = _common(left.box[-1], right.box[-2 if len(right.box) > 1 else 0])
     a, b = (
         _blas_ready(wide(take(part, needs(call, i, out, 0, inputs)))) for i, part in enumerate((left, right))
@@ -252,11 +265,14 @@ def _blas_ready(values: np.ndarray) -> np.ndarray:
 
     NumPy multiplies by BLAS only where one of the last two axes has stride one.
     """
-    return values if values.itemsize in values.strides[-2:] else np.ascontiguousarray(values)
+    if values.itemsize in values.strides[-2:]:
+        return values
+    return np.ascontiguousarray(values)
 
 
 def _common(a: Span, b: Span) -> Span:
-    low, high = max(a[0], b[0]), min(a[1], b[1])
+    low = max(a[0], b[0])
+    high = min(a[1], b[1])
     assert low < high, (
         f"the operands at hand have nothing in common along the axis that is summed over: {a} and {b}"
     )
@@ -273,7 +289,8 @@ def _with_channel_bias(call: Call, sums: np.ndarray, operands: Operands, out: Bo
 
 
 def _gemm_result(call: Call, sums: np.ndarray, operands: Operands, out: Box) -> np.ndarray:
-    alpha, beta = call.attribute("alpha", 1.0), call.attribute("beta", 1.0)
+    alpha = call.attribute("alpha", 1.0)
+    beta = call.attribute("beta", 1.0)
     if alpha != 1.0:
         sums = sums * alpha
     if has(operands, 2) and beta != 0.0:

@@ -312,7 +312,8 @@ class _Builder:
         for index, name in enumerate(call.operator.inputs):
             if not name or name not in self.root:
                 continue
-            reads, root = row.reads(call, index), self.root[name]
+            reads = row.reads(call, index)
+            root = self.root[name]
             if root != name and not keeps_rows(self.graph.shape(root), self.graph.shape(name)):
                 reads = rows.all_rows(passing_rows(self.graph.shape(root)), call.rows_out)
             yield MapRead(self.maps[root], reads, index)

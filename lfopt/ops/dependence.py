@@ -27,7 +27,9 @@ def everything(call: Call, index: int) -> RowReads:
 def _from_right(shape: Shape) -> int | None:
     """Row axis counted from the right, as broadcasting counts axes."""
     axis = row_axis(shape)
-    return None if axis is None else len(shape) - axis
+    if axis is None:
+        return None
+    return len(shape) - axis
 
 
 def _along_row_axis(call: Call, index: int) -> bool:
@@ -57,7 +59,9 @@ def broadcast(call: Call, index: int) -> RowReads:
 
 def first_input_broadcast(call: Call, index: int) -> RowReads:
     """The data operand row by row; the others (scales, slopes, statistics) whole."""
-    return broadcast(call, index) if index == 0 else everything(call, index)
+    if index == 0:
+        return broadcast(call, index)
+    return everything(call, index)
 
 
 def convolution(call: Call, index: int) -> RowReads:
@@ -95,7 +99,8 @@ def along_axis(default: int, *, to_the_end: bool = False) -> RowRule:
 
     def rule(call: Call, index: int) -> RowReads:
         shape = call.shape(0)
-        axis, own = call.attribute("axis", default) % max(len(shape), 1), row_axis(shape)
+        axis = call.attribute("axis", default) % max(len(shape), 1)
+        own = row_axis(shape)
         mixes_rows = own is None or (own >= axis if to_the_end else own == axis)
         if index != 0:
             return everything(call, index)
@@ -107,7 +112,9 @@ def along_axis(default: int, *, to_the_end: bool = False) -> RowRule:
 def matmul(call: Call, index: int) -> RowReads:
     """[..., m, k] x [..., k, n]: the same row of the first operand; all rows of the second."""
     rows_are_m = _from_right(call.result) == 2 and len(call.shape(1)) >= 2
-    return broadcast(call, 0) if index == 0 and rows_are_m else everything(call, index)
+    if index == 0 and rows_are_m:
+        return broadcast(call, 0)
+    return everything(call, index)
 
 
 def concat(call: Call, index: int) -> RowReads:
@@ -138,10 +145,12 @@ def split(call: Call, index: int) -> RowReads:
 
 def slice_(call: Call, index: int) -> RowReads:
     """Along rows, row r reads start + r * step; along any other axis the same row."""
-    axis, starts = row_axis(call.shape(0)), call.ints(1)
+    axis = row_axis(call.shape(0))
+    starts = call.ints(1)
     if index != 0 or axis is None or starts is None:
         return same_or_everything(call, index, kept=False)
-    rank, height = len(call.shape(0)), call.rows_in(0)
+    rank = len(call.shape(0))
+    height = call.rows_in(0)
     axes = call.ints(3) if call.has(3) else tuple(range(len(starts)))
     steps = call.ints(4) if call.has(4) else (1,) * len(starts)
     if axes is None or steps is None:
@@ -159,8 +168,10 @@ def pad(call: Call, index: int) -> RowReads:
     axis = row_axis(call.shape(0))
     if index != 0 or axis is None:
         return everything(call, index)
-    rank, height = len(call.shape(0)), call.rows_in(0)
-    amounts, axes = call.ints(1), call.ints(3) if call.has(3) else tuple(range(rank))
+    rank = len(call.shape(0))
+    height = call.rows_in(0)
+    amounts = call.ints(1)
+    axes = call.ints(3) if call.has(3) else tuple(range(rank))
     if amounts is None or axes is None:
         return everything(call, 0)
     positions = [a % rank for a in axes]
@@ -205,7 +216,8 @@ def transpose(call: Call, index: int) -> RowReads:
     """The same row if the permutation maps the row axis to the row axis."""
     shape = call.shape(0)
     permutation = call.attribute("perm", tuple(reversed(range(len(shape)))))
-    own, axis = call.row_axis_out, row_axis(shape)
+    own = call.row_axis_out
+    axis = row_axis(shape)
     return same_or_everything(call, 0, kept=own is not None and permutation[own] == axis)
 
 

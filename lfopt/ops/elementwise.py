@@ -63,7 +63,8 @@ def _celu(call: Call, x: Values) -> Values:
 
 
 def _selu(call: Call, x: Values) -> Values:
-    alpha, gamma = call.attribute("alpha", 1.6732632423543772), call.attribute("gamma", 1.0507009873554805)
+    alpha = call.attribute("alpha", 1.6732632423543772)
+    gamma = call.attribute("gamma", 1.0507009873554805)
     return gamma * np.where(x > 0, x, alpha * np.expm1(x))
 
 
@@ -85,7 +86,8 @@ def _hard_sigmoid(call: Call, x: Values) -> Values:
 
 
 def _shrink(call: Call, x: Values) -> Values:
-    bias, border = call.attribute("bias", 0.0), call.attribute("lambd", 0.5)
+    bias = call.attribute("bias", 0.0)
+    border = call.attribute("lambd", 0.5)
     return np.where(x < -border, x + bias, np.where(x > border, x - bias, 0))
 
 
@@ -141,7 +143,9 @@ def _power(call: Call, a: Values, b: Values) -> Values:
 
 
 def _shifted(call: Call, a: Values, b: Values) -> Values:
-    return np.left_shift(a, b) if call.attribute("direction", "") == "LEFT" else np.right_shift(a, b)
+    if call.attribute("direction", "") == "LEFT":
+        return np.left_shift(a, b)
+    return np.right_shift(a, b)
 
 
 def _is_infinite(call: Call, x: Values) -> Values:
@@ -197,7 +201,9 @@ def _clip(call: Call, values: list[Values | None]) -> Values:
     x, low, high = (*values, None, None)[:3]
     assert x is not None
     x = x if low is None else np.where(x < low, low, x)
-    return x if high is None else np.where(x > high, high, x)
+    if high is None:
+        return x
+    return np.where(x > high, high, x)
 
 
 SPECIAL: dict[str, Callable[[Call, list[Values | None]], Values]] = {"Clip": _clip}
@@ -213,7 +219,11 @@ def _as_text(value: float, digits: int) -> str:
     """A real number as Cast writes it."""
     if np.isnan(value):
         return "NaN"
-    return f"{value:.{digits}g}" if np.isfinite(value) else "INF" if value > 0 else "-INF"
+    if np.isfinite(value):
+        return f"{value:.{digits}g}"
+    if value > 0:
+        return "INF"
+    return "-INF"
 
 
 def _cast(call: Call, operands: Operands, out: Box) -> Values:

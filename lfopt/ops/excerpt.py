@@ -13,7 +13,8 @@ def excerpt(flow: Dataflow, mask: int) -> Graph:
 
     Its inputs are the maps read from outside, its outputs those that are needed outside.
     """
-    graph, behind = flow.graph, flow.behind
+    graph = flow.graph
+    behind = flow.behind
     own, moving = set(flow.names(mask)), flow.position  # of all operators but views
     kept: list[Operator] = []
     wanted: set[str] = set()

@@ -214,9 +214,8 @@ def dequantized(stored: np.ndarray, by: Quantization, dtype: str = "float32") ->
 
 def _along(by: Quantization, rank: int) -> tuple[np.ndarray, np.ndarray]:
     """(scale, zero point), shaped to broadcast against a tensor of that rank."""
-    shape = (
-        ()
-        if by.axis is None
-        else tuple(len(by.scale) if axis == by.axis % rank else 1 for axis in range(rank))
-    )
+    if by.axis is None:
+        shape = ()
+    else:
+        shape = tuple(len(by.scale) if axis == by.axis % rank else 1 for axis in range(rank))
     return np.array(by.scale, np.float64).reshape(shape), np.array(by.zero_point, np.int64).reshape(shape)

@@ -104,7 +104,8 @@ def _runs(flow: Dataflow, op: int) -> bool:
 
     A window that lies in padding alone reads nothing.
     """
-    call, reads = flow.calls[op], flow.operands[op]
+    call = flow.calls[op]
+    reads = flow.operands[op]
     if folding(call) != "rows" or call.rows_in(0) < 2 or call.rows_out > 1 or [o.input for o in reads] != [0]:
         return False
     (result,) = flow.results[op]
@@ -159,9 +160,11 @@ class _Flights:
 
         None: there are no such.
         """
-        flow, members = self.flow, self.of[head]
+        flow = self.flow
+        members = self.of[head]
         (last,) = flow.results[members[-1]]
-        inside, joined = set(members), set[int]()
+        inside = set(members)
+        joined = set[int]()
         live = [last]
         while len(live) > 1 or not joined:
             m = min(live)
@@ -186,7 +189,9 @@ class _Flights:
             ]
             if not live:
                 return None
-        return joined if self._may_follow(head, inside - set(members), inside) else None
+        if self._may_follow(head, inside - set(members), inside):
+            return joined
+        return None
 
     def _is_like(self, first: int, head: int) -> bool:
         """Whether a flight is of elementwise operators that make maps such as the head does."""
@@ -202,7 +207,8 @@ class _Flights:
 
     def _may_follow(self, head: int, joining: set[int], inside: set[int]) -> bool:
         """Whether operators can be computed on the elements of what is made in flight, as they are made."""
-        flow, rows = self.flow, self.flow.maps[self.flow.results[head][0]].rows
+        flow = self.flow
+        rows = self.flow.maps[self.flow.results[head][0]].rows
         others = any(
             flow.weights[i] or any(flow.producer[o.map] not in inside for o in flow.operands[i])
             for i in joining
@@ -221,7 +227,9 @@ class _Flights:
 
 
 def _size(dtype: str) -> int:
-    return -1 if dtype == "string" else np.dtype(dtype).itemsize
+    if dtype == "string":
+        return -1
+    return np.dtype(dtype).itemsize
 
 
 def flight_names(call: Call) -> tuple[str, ...]:

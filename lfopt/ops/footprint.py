@@ -53,7 +53,8 @@ def footprints(
     if not needed:
         return (NOTHING,) * len(shape)
     box = hull([needs(call, index, out, k, inputs) for k, _, out in needed])
-    axis, reads = row_axis(shape), _row_rules(call)[index] if by_rows else None
+    axis = row_axis(shape)
+    reads = _row_rules(call)[index] if by_rows else None
     if axis is None or reads is None or (inputs is not None and axis == folded_axis(call, index)):
         return box
     rows = [
@@ -97,7 +98,9 @@ def needs(call: Call, index: int, out: Box, result: int = 0, inputs: Span | None
         return cut(row.box(call, index, out, result, None), statistics_axis(call), inputs)
     box = row.box(call, index, out, result, inputs)
     axis = folded_axis(call, index) if inputs is not None and row.tiling is Tiling.FOLD else None
-    return box if axis is None or inputs is None else cut(box, axis, inputs)
+    if axis is None or inputs is None:
+        return box
+    return cut(box, axis, inputs)
 
 
 def folded_axis(call: Call, index: int) -> int | None:
@@ -106,19 +109,29 @@ def folded_axis(call: Call, index: int) -> int | None:
     Input channels, which a contraction (Conv, ConvTranspose, Gemm, MatMul) sums over; rows, if a reduction or
     a global pool folds them, else the longest of the axes that it folds.
     """
-    shape, row = call.shape(index), row_of(call)
+    shape = call.shape(index)
+    row = row_of(call)
     if row.tiling is Tiling.FOLD and index == 0:
-        axis, axes = row_axis(shape), sorted(reduced_axes(call) or ())
+        axis = row_axis(shape)
+        axes = sorted(reduced_axes(call) or ())
         if axis in axes:
             return axis
-        return max(axes, key=lambda a: shape[a]) if axes else None
+        if axes:
+            return max(axes, key=lambda a: shape[a])
+        return None
     if row.tiling is not Tiling.CONTRACT or index > 1:
         return None
     if row.family is Family.CONVOLUTION:
-        return 0 if row.transposed and index == 1 else 1
+        if row.transposed and index == 1:
+            return 0
+        return 1
     if row.kind == "Gemm":
-        return call.attribute("transA", 0) ^ 1 if index == 0 else call.attribute("transB", 0)
-    return len(shape) - 1 if index == 0 or len(shape) == 1 else len(shape) - 2
+        if index == 0:
+            return call.attribute("transA", 0) ^ 1
+        return call.attribute("transB", 0)
+    if index == 0 or len(shape) == 1:
+        return len(shape) - 1
+    return len(shape) - 2
 
 
 def folds_rows(call: Call, index: int) -> bool:

@@ -37,14 +37,16 @@ def _from_start(call: Call, indices: np.ndarray, extent: int) -> np.ndarray:
 
 def gather_elements(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     """An element of the data along an axis for every index, shaped as box `out`."""
-    data, indices = _taken(call, operands, 0, out), _taken(call, operands, 1, out)
+    data = _taken(call, operands, 0, out)
+    indices = _taken(call, operands, 1, out)
     axis = call.attribute("axis", 0) % data.ndim
     return np.take_along_axis(data, _from_start(call, indices, data.shape[axis]), axis)
 
 
 def gather_nd(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     """Parts of the data by indices along several axes, shaped as box `out`."""
-    data, indices = _taken(call, operands, 0, out), _taken(call, operands, 1, out)
+    data = _taken(call, operands, 0, out)
+    indices = _taken(call, operands, 1, out)
     shared = call.attribute("batch_dims", 0)
     # the axes that data and indices share are counted along, so that they take part in the indexing
     place: list[np.ndarray] = []
@@ -82,7 +84,8 @@ def _scattered(call: Call, data: np.ndarray, place: list[np.ndarray], updates: n
     for at, extent in zip(place, data.shape, strict=False):
         inside &= (at >= 0) & (at < extent)
     chosen = tuple(at[inside] for at in place)
-    scattered, values = data.copy(), updates[inside]
+    scattered = data.copy()
+    values = updates[inside]
     fold = FOLDS.get(call.attribute("reduction", "none"))
     if fold is not None:
         fold.at(scattered, chosen, values)

@@ -127,7 +127,8 @@ def finish(call: Call, sums: np.ndarray, operands: Operands, out: Box) -> np.nda
 
     That is: bias, scaling, rounding, zero point, saturation.
     """
-    result, how = call.result_tensors[0], arithmetic(call)
+    result = call.result_tensors[0]
+    how = arithmetic(call)
     if how is FLOAT:
         return quantized(
             floating.finish(in_floats(call), sums, real_operands(call, operands), out),
@@ -144,11 +145,10 @@ def finish(call: Call, sums: np.ndarray, operands: Operands, out: Box) -> np.nda
         call, operands[2] if len(operands) > 2 else None, out, scaling.unit
     )
     axis, _ = channel_axes(call)
-    by = (
-        scaling.by
-        if scaling.by.shift.ndim == 0
-        else Multipliers(*(_column(f, out, axis) for f in scaling.by))
-    )
+    if scaling.by.shift.ndim == 0:
+        by = scaling.by
+    else:
+        by = Multipliers(*(_column(f, out, axis) for f in scaling.by))
     return requantized(total, by, scaling.zero_point, result.dtype)
 
 
@@ -159,7 +159,9 @@ def _column(values: np.ndarray, out: Box, axis: int) -> np.ndarray:
 
 
 def _recoded(values: np.ndarray, by: np.ndarray | None) -> np.ndarray:
-    return values if by is None else by[values.view(np.uint8)]
+    if by is None:
+        return values
+    return by[values.view(np.uint8)]
 
 
 # -- the other kinds -----------------------------------------------------------------------------------------
@@ -180,7 +182,8 @@ def _by_table(call: Call, operands: Operands, out: Box) -> np.ndarray:
 
 
 def _by_terms(call: Call, operands: Operands, out: Box) -> np.ndarray:
-    terms, result = sum_terms(call), call.result_tensors[0]
+    terms = sum_terms(call)
+    result = call.result_tensors[0]
     total = np.zeros((), np.int64)
     for i, multiplier in enumerate(terms.multipliers):
         total = total + multiplier * centred_ints(call, operands, i, needs(call, i, out))
@@ -194,7 +197,8 @@ def _by_product(call: Call, operands: Operands, out: Box) -> np.ndarray:
 
 
 def _by_slopes(call: Call, operands: Operands, out: Box) -> np.ndarray:
-    rates, result = slopes(call), call.result_tensors[0]
+    rates = slopes(call)
+    result = call.result_tensors[0]
     box = slices(needs(call, 1, out))
     x = centred_ints(call, operands, 0, needs(call, 0, out))
     negative = scaled(x * rates.sign[box], Multipliers(*(f[box] for f in rates.negative)))
@@ -248,7 +252,8 @@ def _moved(call: Call, operands: Operands, out: tuple[Box, ...], opset: int) -> 
 
 def _chosen(call: Call, operands: Operands, out: tuple[Box, ...], opset: int) -> tuple[np.ndarray, ...]:
     """Every operand brought to the result's scale, then chosen from."""
-    result, given = call.result_tensors[0], list(operands)
+    result = call.result_tensors[0]
+    given = list(operands)
     for i, (part, tensor) in enumerate(zip(operands, call.tensors, strict=True)):
         if part is not None and in_bytes(tensor) and tensor is not None:
             given[i] = Part(_recoded(part.values, recoding(tensor, result)), part.box)
@@ -261,11 +266,10 @@ def _chosen(call: Call, operands: Operands, out: tuple[Box, ...], opset: int) ->
 def _by_floats(call: Call, operands: Operands, out: tuple[Box, ...], opset: int) -> tuple[np.ndarray, ...]:
     """Dequantised, computed in float64, quantised."""
     real = real_operands(call, operands)
-    computed = (
-        (present(real, 0).values[slices(out[0], present(real, 0).box)],)
-        if call.operator.kind == "QuantizeLinear"
-        else None
-    )
+    if call.operator.kind == "QuantizeLinear":
+        computed = (present(real, 0).values[slices(out[0], present(real, 0).box)],)
+    else:
+        computed = None
     computed = computed or _on_integers(in_floats(call), real, out, opset)
     return tuple(
         values.astype(result.dtype, copy=False)

@@ -82,7 +82,8 @@ def _positions(axis: ResizedAxis) -> tuple[list[int], int]:
     """Position of every output element as an integer, and how many of these make one input element."""
     first, step = COORDINATES[axis.coordinates](axis)
     unit = lcm(first.denominator, step.denominator)
-    start, move = int(first * unit), int(step * unit)
+    start = int(first * unit)
+    move = int(step * unit)
     return [start + r * move for r in range(axis.size_out)], unit
 
 
@@ -92,7 +93,8 @@ def _weighed(axis: ResizedAxis, positions: list[int], unit: int) -> tuple[np.nda
     reach = ceil((1 if axis.mode == "linear" else 2) / stretch)
     offsets = range(1 - reach, reach + 1)
     places = np.array([[p // unit + k for k in offsets] for p in positions])
-    above, below = stretch.numerator, stretch.denominator * unit
+    above = stretch.numerator
+    below = stretch.denominator * unit
     # each rounded once
     distances = np.array([[(k * unit - p % unit) * above / below for k in offsets] for p in positions])
     weights = _hat(distances) if axis.mode == "linear" else _cubic(distances, axis.cubic_coefficient)
@@ -131,7 +133,9 @@ def _half_pixel_symmetric(axis: ResizedAxis) -> Line:
 
 
 def _pytorch_half_pixel(axis: ResizedAxis) -> Line:
-    return _half_pixel(axis) if axis.size_out > 1 else Line(Fraction(0), Fraction(0))
+    if axis.size_out > 1:
+        return _half_pixel(axis)
+    return Line(Fraction(0), Fraction(0))
 
 
 def _align_corners(axis: ResizedAxis) -> Line:
@@ -148,11 +152,9 @@ def _tf_half_pixel_for_nn(axis: ResizedAxis) -> Line:
 
 def _tf_crop_and_resize(axis: ResizedAxis) -> Line:
     start, end = (place * (axis.size - 1) for place in axis.region)
-    return (
-        Line(start, (end - start) / (axis.size_out - 1))
-        if axis.size_out > 1
-        else Line((start + end) / 2, Fraction(0))
-    )
+    if axis.size_out > 1:
+        return Line(start, (end - start) / (axis.size_out - 1))
+    return Line((start + end) / 2, Fraction(0))
 
 
 COORDINATES: dict[str, Callable[[ResizedAxis], Line]] = {

@@ -30,21 +30,28 @@ def concat(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     """Operands one after the other along an axis, shaped as box `out`."""
     boxes = [needs(call, i, out) for i in range(len(operands))]
     parts = [take(present(operands, i), box) for i, box in enumerate(boxes) if not is_empty(box)]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=call.attribute("axis", 0))
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts, axis=call.attribute("axis", 0))
 
 
 def slice_(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     """Every step-th element from a start, forwards or backwards, shaped as box `out`."""
-    values, steps = take(present(operands, 0), needs(call, 0, out)), slice_steps(call)
+    values = take(present(operands, 0), needs(call, 0, out))
+    steps = slice_steps(call)
     assert steps is not None
     return values[tuple(slice(None, None, step) for _, step in steps)]
 
 
 def pad(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     """The map in a frame of a constant or of its own elements, shaped as box `out`; negative amounts cut."""
-    data, box, amounts, shape = present(operands, 0), needs(call, 0, out), pad_amounts(call), call.shape(0)
+    data = present(operands, 0)
+    box = needs(call, 0, out)
+    amounts = pad_amounts(call)
+    shape = call.shape(0)
     assert amounts is not None
-    values, mode = take(data, box), call.attribute("mode", "constant")
+    values = take(data, box)
+    mode = call.attribute("mode", "constant")
     if mode != "constant":
         for axis, (amount, span) in enumerate(zip(amounts, out, strict=True)):
             if amount != (0, 0):
@@ -91,7 +98,8 @@ def transpose(call: Call, operands: Operands, out: Box, result: int) -> np.ndarr
 
 def depth_to_space(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     """Blocks of channels as blocks of pixels, depth first (DCR) or column first (CRD), shaped as `out`."""
-    box, block = needs(call, 0, out), call.attribute("blocksize", 1)
+    box = needs(call, 0, out)
+    block = call.attribute("blocksize", 1)
     values = take(present(operands, 0), box)
     n, c, h, w = values.shape
     if call.attribute("mode", "DCR") == "DCR":
@@ -108,7 +116,8 @@ def depth_to_space(call: Call, operands: Operands, out: Box, result: int) -> np.
 
 def space_to_depth(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     """Blocks of pixels stacked as channels, depth first (DCR) or column first (CRD), shaped as `out`."""
-    values, block = take(present(operands, 0), needs(call, 0, out)), call.attribute("blocksize", 1)
+    values = take(present(operands, 0), needs(call, 0, out))
+    block = call.attribute("blocksize", 1)
     n, c, h, w = values.shape
     order = (0, 3, 5, 1, 2, 4) if call.attribute("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
     laid = values.reshape(n, c, h // block, block, w // block, block).transpose(order)
@@ -117,7 +126,8 @@ def space_to_depth(call: Call, operands: Operands, out: Box, result: int) -> np.
 
 def trilu(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     """The upper or lower triangle, zero elsewhere, shaped as box `out`."""
-    values, k = take(present(operands, 0), needs(call, 0, out)), call.ints(1)
+    values = take(present(operands, 0), needs(call, 0, out))
+    k = call.ints(1)
     above = np.arange(*out[-1]) - np.arange(*out[-2])[:, None] - (k[0] if k else 0)
     return np.where(above >= 0 if call.attribute("upper", 1) else above <= 0, values, 0)
 
@@ -127,7 +137,9 @@ def einsum(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     values = [take(present(operands, i), needs(call, i, out)) for i in range(len(operands))]
     terms, labels = einsum_terms(call)
     sums = np.einsum(",".join(terms) + "->" + labels, *values, optimize=len(values) > 1)
-    return sums if sums.shape == box_shape(out) else sums[slices(out)]
+    if sums.shape == box_shape(out):
+        return sums
+    return sums[slices(out)]
 
 
 def bit_cast(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
@@ -139,7 +151,8 @@ def bit_cast(call: Call, operands: Operands, out: Box, result: int) -> np.ndarra
 
 def same_width(call: Call) -> None:
     """Raises InvalidModel for a BitCast between types of different widths."""
-    source, target = call.tensors[0], call.result_tensors[0]
+    source = call.tensors[0]
+    target = call.result_tensors[0]
     if (
         source is None
         or "string" in (source.dtype, target.dtype)
@@ -182,13 +195,13 @@ def quantize(call: Call, operands: Operands, out: Box, result: int) -> np.ndarra
 def dequantize(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     """(q - zero point) * scale, shaped as box `out`. Source: ONNX operator DequantizeLinear."""
     values = take(present(operands, 0), out)
-    scale, zero = _along_axis(call, operands, 1, out), _along_axis(call, operands, 2, out)
+    scale = _along_axis(call, operands, 1, out)
+    zero = _along_axis(call, operands, 2, out)
     assert scale is not None
-    centred = (
-        values.astype(np.int64) - (0 if zero is None else zero.astype(np.int64))
-        if values.dtype.kind in "iu"
-        else values
-    )
+    if values.dtype.kind in "iu":
+        centred = values.astype(np.int64) - (0 if zero is None else zero.astype(np.int64))
+    else:
+        centred = values
     return centred.astype(scale.dtype) * scale
 
 
@@ -196,7 +209,8 @@ def _along_axis(call: Call, operands: Operands, index: int, out: Box) -> np.ndar
     """Scale or zero point, shaped to broadcast to the box: one, or one per index or block of an axis."""
     if not has(operands, index):
         return None
-    values, shape = present(operands, index).values, call.shape(0)
+    values = present(operands, index).values
+    shape = call.shape(0)
     if values.size == 1:
         return values.reshape(())
     axis = call.attribute("axis", 1) % len(shape)

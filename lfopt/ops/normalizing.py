@@ -33,7 +33,8 @@ def _moments(call: Call, x: np.ndarray) -> np.ndarray:
 def _merged_moments(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Source: Chan, Golub and LeVeque, Updating formulae and a pairwise algorithm for sample variances."""
     (n, mean, squares), (m, second, more) = np.moveaxis(one, -1, 0), np.moveaxis(other, -1, 0)
-    count, apart = n + m, second - mean
+    count = n + m
+    apart = second - mean
     return np.stack([count, mean + apart * m / count, squares + more + apart**2 * n * m / count], -1)
 
 
@@ -60,18 +61,17 @@ def _finite(most: np.ndarray) -> np.ndarray:
     return np.where(np.isneginf(most), 0, most)
 
 
-MOMENTS, POWERS, EXPONENTIALS = (
-    Statistic(_moments, _merged_moments),
-    Statistic(_powers, np.add),
-    Statistic(_exponentials, _merged_exponentials),
-)
+MOMENTS = Statistic(_moments, _merged_moments)
+POWERS = Statistic(_powers, np.add)
+EXPONENTIALS = Statistic(_exponentials, _merged_exponentials)
 BY_WIDTH = {3: MOMENTS, 1: POWERS, 2: EXPONENTIALS}
 
 
 def accumulate(call: Call, operands: Operands, out: Box, part: Box) -> np.ndarray:
     """Statistics of box `part` of operand 0, shaped as `state_box` says."""
     x = take(present(operands, 0), part).astype(np.float64)
-    box, axes = state_box(call, out), normalized_axes(call)
+    box = state_box(call, out)
+    axes = normalized_axes(call)
     together = channels_together(call)
     if together > 1:
         x = x.reshape(x.shape[0], -1, together, *x.shape[2:])
@@ -92,13 +92,16 @@ def merge(call: Call, one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _type(call: Call) -> str:
-    return "float64" if call.result_tensors[0].dtype == "float64" else "float32"
+    if call.result_tensors[0].dtype == "float64":
+        return "float64"
+    return "float32"
 
 
 def finish(call: Call, state: np.ndarray, operands: Operands, out: Box) -> np.ndarray:
     """Values of box `out`, shaped as it, in float32 or float64; `state`: as `state_box` says."""
     x = take(present(operands, 0), out).astype(np.float64)
-    kind, together = call.operator.kind, channels_together(call)
+    kind = call.operator.kind
+    together = channels_together(call)
     numbers = [np.asarray(n, np.float64) for n in np.moveaxis(state, -1, 0)]
     if together > 1:
         (start, stop), first = out[1], out[1][0] // together

@@ -84,7 +84,8 @@ class Ring:
     def holds(self, run: RowRun) -> bool:
         """Whether the ring holds these rows."""
         first, slot, height = run
-        rings, rows = self.table.rings, self.table.rows
+        rings = self.table.rings
+        rows = self.table.rows
         if height == 1:
             return rows[slot] == first and rings[slot] is self
         end = slot + height
@@ -152,10 +153,12 @@ class BufferContents(Generic[RingType, BlockType]):
         lives: bool = False,
     ) -> None:
         """`ring`: makes a ring from the fields of Ring; `lives`: keep those of what is overwritten."""
-        self.hardware, self.ends = hardware, store_ends(places, hardware)
+        self.hardware = hardware
+        self.ends = store_ends(places, hardware)
         self.places = in_line(places, hardware, self.ends["buffer"])
         self.now = 0  # number of the step at hand, set by the caller
-        self._ring, self._lives = ring, list[int]() if lives else None
+        self._ring = ring
+        self._lives = list[int]() if lives else None
         self._tables: dict[int, SlotTable] = {}  # of places that were written to
         self._rivals = [  # per place: others that share bytes with it
             [
@@ -212,7 +215,8 @@ class BufferContents(Generic[RingType, BlockType]):
         table = self._tables.get(place)
         if table is None or not table.held:
             return
-        pitch, address = table.slot_bytes, table.address
+        pitch = table.slot_bytes
+        address = table.address
         first = max((start - address) // pitch, 0)
         behind = min(-((address - stop) // pitch), len(table.rows))
         for slot in range(first, behind):
@@ -351,9 +355,13 @@ class BufferContents(Generic[RingType, BlockType]):
 
     def _take(self, ring: RingType, run: RowRun) -> Sequence[int]:
         """Hold rows in a ring from now on; the slots of those that it did not hold."""
-        table, now = ring.table, self.now
+        table = ring.table
+        now = self.now
         first, start, height = run
-        rings, rows, since, used = table.rings, table.rows, table.since, table.used
+        rings = table.rings
+        rows = table.rows
+        since = table.since
+        used = table.used
         renewed: list[int] = []
         slot = start
         for row in range(first, first + height):

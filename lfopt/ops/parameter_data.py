@@ -48,7 +48,8 @@ def parameter_blocks(call: Call, channels: int = 16) -> tuple[np.ndarray, ...]:
     how = _arithmetic(call)
     if how is not SUMS:
         return tuple(np.ascontiguousarray(entries).view(np.uint8) for entries in _tables(call, how))
-    by, count = requantization(call).by, _channels(call)
+    by = requantization(call).by
+    count = _channels(call)
     words = np.zeros(-(-count // channels) * channels, np.uint64)
     words[:count] = (by.multiplier | by.shift << SHIFT_BIT).astype(np.uint64)
     rows = words.astype("<u8").view(np.uint8).reshape(-1, channels, 8)[:, :, :FACTOR_BYTES]
@@ -65,26 +66,29 @@ def clamps(entries: np.ndarray, dtype: str) -> bool:
     >>> clamps(np.arange(256, dtype=np.uint8) // 2, "uint8")
     False
     """
-    asked, stored = np.arange(256, dtype=np.uint8).view(dtype).astype(np.int64), entries.astype(np.int64)
+    asked = np.arange(256, dtype=np.uint8).view(dtype).astype(np.int64)
+    stored = entries.astype(np.int64)
     return bool((stored == asked.clip(stored.min(), stored.max())).all())
 
 
 def _arithmetic(call: Call) -> Arithmetic | None:
-    return arithmetic(call) if call.result_tensors[0].quantization is not None else None
+    if call.result_tensors[0].quantization is not None:
+        return arithmetic(call)
+    return None
 
 
 def _channels(call: Call) -> int:
     """Channels of the result, each with a multiplier of its own."""
     axis = row_of(call).channel_axis
-    return call.result[axis] if axis is not None and len(call.shape(1)) > 1 else 1
+    if axis is not None and len(call.shape(1)) > 1:
+        return call.result[axis]
+    return 1
 
 
 def _tables(call: Call, how: Arithmetic | None) -> Iterator[np.ndarray]:
     """Tables of an operator that has no multipliers."""
-    first, results = (
-        call.tensors[0],
-        [tensor for tensor in call.result_tensors if tensor.quantization is not None],
-    )
+    first = call.tensors[0]
+    results = [tensor for tensor in call.result_tensors if tensor.quantization is not None]
     pairs: list[tuple[Tensor | None, Tensor]] = []
     if how is TABLE:
         operand = next(

@@ -32,7 +32,9 @@ def reduced_axes(call: Call) -> frozenset[int] | None:
     axes = call.ints(1, "axes")
     if axes:
         return frozenset(axis % rank for axis in axes)
-    return frozenset() if call.attribute("noop_with_empty_axes", 0) else frozenset(range(rank))
+    if call.attribute("noop_with_empty_axes", 0):
+        return frozenset()
+    return frozenset(range(rank))
 
 
 def lrn_reach(call: Call) -> tuple[int, int]:
@@ -47,7 +49,8 @@ def lrn_reach(call: Call) -> tuple[int, int]:
 @once_per_call
 def split_sizes(call: Call) -> tuple[int, ...] | None:
     """Extents of all outputs of a Split along its axis, omitted ones too; None if they are not known."""
-    axis, count = call.attribute("axis", 0) % len(call.shape(0)), len(call.operator.outputs)
+    axis = call.attribute("axis", 0) % len(call.shape(0))
+    count = len(call.operator.outputs)
     if len(call.results) == count:
         return tuple(shape[axis] for shape in call.results)
     if call.has(1):
@@ -63,7 +66,8 @@ def slice_steps(call: Call) -> tuple[tuple[int, int], ...] | None:
 
     None if the values are not at hand. Source: ONNX operator Slice.
     """
-    shape, starts = call.shape(0), call.ints(1)
+    shape = call.shape(0)
+    starts = call.ints(1)
     axes = call.ints(3) if call.has(3) else tuple(range(len(starts or ())))
     steps = call.ints(4) if call.has(4) else (1,) * len(starts or ())
     if starts is None or axes is None or steps is None:
@@ -82,7 +86,8 @@ def pad_amounts(call: Call) -> tuple[tuple[int, int], ...] | None:
 
     Source: ONNX operator Pad.
     """
-    rank, pads = len(call.shape(0)), call.ints(1)
+    rank = len(call.shape(0))
+    pads = call.ints(1)
     axes = call.ints(3) if call.has(3) else tuple(range(rank))
     if pads is None or axes is None:
         return None
@@ -127,7 +132,8 @@ def pad_source_span(span: Span, size: int, before: int, after: int, mode: str) -
     ((0, 4), (1099511627774, 1099511627776))
     """
     low, left = _kept_part(size, before, after)
-    start, stop = span[0] - max(before, 0), span[1] - max(before, 0)
+    start = span[0] - max(before, 0)
+    stop = span[1] - max(before, 0)
     # indices between which sources go on in one direction
     turns: tuple[int, ...] = ()
     if mode == "reflect":

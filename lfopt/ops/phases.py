@@ -90,27 +90,26 @@ def beyond_compulsory(uses: Iterable[MapContraction], hardware: Hardware, on_chi
     It computes nothing twice; `on_chip`: S, in bytes.
     """
     contractions = _by_map(uses)
-    return (
-        max((_beyond(contractions, hardware, on_chip, factor) for factor in FACTORS), default=0)
-        if contractions
-        else 0
-    )
+    if contractions:
+        return max((_beyond(contractions, hardware, on_chip, factor) for factor in FACTORS), default=0)
+    return 0
 
 
 def keeps_elements(row: OpSpec) -> bool | None:
     """Whether a result has the elements of its operand, each once; None: some may come several times."""
     if row.permutes:
         return True
-    return (
-        None
-        if row.family in (Family.MOVE, Family.INDEX, Family.INTERPOLATION, Family.OTHER, Family.VIEW)
-        else False
-    )
+    if row.family in (Family.MOVE, Family.INDEX, Family.INTERPOLATION, Family.OTHER, Family.VIEW):
+        return None
+    return False
 
 
 def _beyond(contractions: list[ContractionProducts], hardware: Hardware, on_chip: int, factor: float) -> int:
     touched = 2 * on_chip * factor  # R
-    moved, progress, compulsory, least = floor(touched - 2 * on_chip), 0.0, 0, inf
+    moved = floor(touched - 2 * on_chip)
+    progress = 0.0
+    compulsory = 0
+    least = inf
     parts = dict[tuple[int, ...], float]()
     for products in contractions:
         key = products[1:3] + products[4:6]
@@ -118,21 +117,23 @@ def _beyond(contractions: list[ContractionProducts], hardware: Hardware, on_chip
             parts[key] = _products_within(products, hardware, touched)
         done = products.macs / parts[key]
         if done * moved > products.compulsory:
-            progress, compulsory, least = (
-                progress + done,
-                compulsory + products.compulsory,
-                min(least, parts[key]),
-            )
-    return max(floor(progress / (1 + 1 / least) * SAFE) * moved - compulsory, 0) if progress else 0
+            progress = progress + done
+            compulsory = compulsory + products.compulsory
+            least = min(least, parts[key])
+    if progress:
+        return max(floor(progress / (1 + 1 / least) * SAFE) * moved - compulsory, 0)
+    return 0
 
 
 def _products_within(products: ContractionProducts, hardware: Hardware, touched: float) -> float:
     """F with r(F) >= `touched`, the least that bisection finds; infinite where there is none."""
     if products.inner * products.columns * hardware.constant_bits(bias=False) <= 8 * touched:
         return inf
-    low, high = 0.0, float(products.inner * products.columns)
+    low = 0.0
+    high = float(products.inner * products.columns)
     while _touched(products, hardware, high, touched) < touched:
-        low, high = high, 4 * high
+        low = high
+        high = 4 * high
         if high > 4.0**STEPS:
             return inf
     for _ in range(STEPS):
@@ -150,9 +151,11 @@ def _touched(products: ContractionProducts, hardware: Hardware, macs: float, mos
 
     Of every interval of pairs (p, l), its low end counts for the operand, its high end for the rest.
     """
-    per_pair, per_sum = hardware.element_bytes / products.reads, hardware.accumulator_bytes / products.adds
+    per_pair = hardware.element_bytes / products.reads
+    per_sum = hardware.accumulator_bytes / products.adds
     weight = hardware.constant_bits(bias=False) / 8
-    rows, begun = macs / products.columns, macs / products.inner
+    rows = macs / products.columns
+    begun = macs / products.inner
     count = ceil(np.log(1 + most / (per_pair * rows)) / np.log(RATIO)) + 1
     pairs = rows * RATIO ** np.arange(count + 1)
     sums = np.maximum(np.sqrt(weight / per_sum / pairs[1:]) * macs, begun)
@@ -164,7 +167,8 @@ def _touched(products: ContractionProducts, hardware: Hardware, macs: float, mos
 
 def _by_map(uses: Iterable[MapContraction]) -> list[ContractionProducts]:
     """Per map, of those that read it: those of alike shapes as one, or another; what has most products."""
-    by_map, loaded = dict[str, dict[object, list[ContractionProducts]]](), dict[str, int]()
+    by_map = dict[str, dict[object, list[ContractionProducts]]]()
+    loaded = dict[str, int]()
     for number, (root, size, products) in enumerate(uses):
         alike = (0, products.rows, products.inner) if products[3:6] == (1, 1, 1) else (1, number)
         by_map.setdefault(root, {}).setdefault(alike, []).append(products)
@@ -177,7 +181,8 @@ def _by_map(uses: Iterable[MapContraction]) -> list[ContractionProducts]:
 
 
 def _merged(same: list[ContractionProducts]) -> ContractionProducts:
-    columns, compulsory = sum(p.columns for p in same), sum(p.compulsory for p in same)
+    columns = sum(p.columns for p in same)
+    compulsory = sum(p.compulsory for p in same)
     return same[0]._replace(columns=columns, compulsory=compulsory)
 
 
@@ -196,13 +201,13 @@ def products_of(call: Call, elements: int, compulsory: int) -> ContractionProduc
     ):
         return None
     if row.family is Family.CONVOLUTION:
-        axes, groups = windows(call), call.attribute("group", 1)
-        taps, rows = (
-            prod(axis.kernel for axis in axes),
-            call.shape(0)[0] * prod(_inside(axis) for axis in axes),
-        )
+        axes = windows(call)
+        groups = call.attribute("group", 1)
+        taps = prod(axis.kernel for axis in axes)
+        rows = call.shape(0)[0] * prod(_inside(axis) for axis in axes)
         reuse = prod(ceil(axis.kernel * gcd(axis.stride, axis.dilation) / axis.stride) for axis in axes)
-        channels, filters = call.shape(0)[1] // groups, call.result[1] // groups
+        channels = call.shape(0)[1] // groups
+        filters = call.result[1] // groups
         if not rows:
             return None
         if row.transposed:
@@ -216,17 +221,18 @@ def products_of(call: Call, elements: int, compulsory: int) -> ContractionProduc
 
 
 def _inner(call: Call) -> int:
-    return (
-        call.shape(0)[0]
-        if call.operator.kind == "Gemm" and call.attribute("transA", 0)
-        else call.shape(0)[-1]
-    )
+    if call.operator.kind == "Gemm" and call.attribute("transA", 0):
+        return call.shape(0)[0]
+    return call.shape(0)[-1]
 
 
 def _inside(axis: Window) -> int:
     """Positions of a window with all taps in the map; transposed: elements with all products in it."""
-    wide, within, places = (axis.kernel - 1) * axis.dilation, axis.size, axis.size_out
+    wide = (axis.kernel - 1) * axis.dilation
+    within = axis.size
+    places = axis.size_out
     if axis.transposed:
         within, places = places, within
-    first, last = ceil(axis.pad / axis.stride), (within - 1 - wide + axis.pad) // axis.stride
+    first = ceil(axis.pad / axis.stride)
+    last = (within - 1 - wide + axis.pad) // axis.stride
     return max(min(last, places - 1) - first + 1, 0)

@@ -91,7 +91,8 @@ def part_of(loops: Loops, start: int, stop: int) -> Iterator[tuple[Span, int, Lo
         return
     (_, stride), inner = loops[0], loops[1:]
     size = prod(count for count, _ in inner)
-    first, last = start // size, (stop - 1) // size
+    first = start // size
+    last = (stop - 1) // size
     if first == last:
         base = first * size
         for (low, high), offset, within in part_of(inner, start - base, stop - base):
@@ -140,16 +141,23 @@ def _axis_groups(before: Sequence[int], after: Sequence[int]) -> list[tuple[rang
     groups: list[tuple[range, range]] = []
     i = j = 0
     while i < len(before) or j < len(after):
-        first_i, first_j, left, right = i, j, 1, 1
+        first_i = i
+        first_j = j
+        left = 1
+        right = 1
         if i < len(before):
-            left, i = before[i], i + 1
+            left = before[i]
+            i = i + 1
         if j < len(after):
-            right, j = after[j], j + 1
+            right = after[j]
+            j = j + 1
         while left != right:
             if left < right:
-                left, i = left * before[i], i + 1
+                left = left * before[i]
+                i = i + 1
             else:
-                right, j = right * after[j], j + 1
+                right = right * after[j]
+                j = j + 1
         groups.append((range(first_i, i), range(first_j, j)))
     return groups
 
@@ -212,7 +220,8 @@ def _in_axes(
             yield (), offset, ()
         return
     size = prod(extents[1:])
-    first, last = start // size, (stop - 1) // size
+    first = start // size
+    last = (stop - 1) // size
     if first == last:
         base = first * size
         for box, more, own in _in_axes(start - base, stop - base, offset, loops, extents[1:]):
@@ -241,7 +250,8 @@ def along(access: Access, axis: int, start: int, stop: int) -> Access:
     parts: list[AccessPiece] = []
     for piece in access:
         low, high = piece.box[axis]
-        begin, end = max(low, start), min(high, stop)
+        begin = max(low, start)
+        end = min(high, stop)
         for (first, last), offset, loops in part_of(piece.loops[axis], begin - low, end - low):
             span = (low + first - start, low + last - start)
             parts.append(piece.spanning(axis, span, offset, loops))
@@ -277,7 +287,8 @@ def stored_whole(tensor: Tensor, *, by_rows: bool = False) -> Access:
     """The access of a tensor that lies in memory, in ONNX's order; `by_rows`: row after row, as plans say."""
     if not tensor.elements:
         return ()
-    shape, rows = tensor.shape, row_axis(tensor.shape)
+    shape = tensor.shape
+    rows = row_axis(tensor.shape)
     order = [*range(len(shape))]
     if by_rows and rows is not None:
         order = [rows, *(axis for axis in order if axis != rows)]

@@ -29,7 +29,8 @@ def max_pool(call: Call, operands: Operands, out: Box, result: int) -> np.ndarra
     """
     if result == 1:
         return _max_indices(call, operands, out)
-    data, sliding = present(operands, 0), _trimmed(call, out)
+    data = present(operands, 0)
+    sliding = _trimmed(call, out)
     patch = padded(data, needs(call, 0, out), out, sliding, _lowest(data.values.dtype))
     return _folded(patch, sliding, box_shape(out)[2:], np.maximum)
 
@@ -39,7 +40,9 @@ def _trimmed(call: Call, out: Box) -> tuple[Window, ...]:
 
 
 def _lowest(dtype: np.dtype) -> float:
-    return float(np.finfo(dtype).min) if dtype.kind == "f" else int(np.iinfo(dtype).min)
+    if dtype.kind == "f":
+        return float(np.finfo(dtype).min)
+    return int(np.iinfo(dtype).min)
 
 
 def _folded(patch: np.ndarray, sliding: tuple[Window, ...], size: tuple[int, ...], fold: Fold) -> np.ndarray:
@@ -73,16 +76,17 @@ def _max_indices(call: Call, operands: Operands, out: Box) -> np.ndarray:
 
     Source: MaxPool, storage_order (1: columns first).
     """
-    data, sliding, size = present(operands, 0), _trimmed(call, out), box_shape(out)[2:]
+    data = present(operands, 0)
+    sliding = _trimmed(call, out)
+    size = box_shape(out)[2:]
     patch = padded(data, needs(call, 0, out), out, sliding, _lowest(data.values.dtype))
     valid = padded(Part(np.ones(box_shape(data.box), bool), data.box), needs(call, 0, out), out, sliding)
-    best, taken = (
-        np.full(box_shape(out), _lowest(data.values.dtype), data.values.dtype),
-        np.zeros(box_shape(out), bool),
-    )
+    best = np.full(box_shape(out), _lowest(data.values.dtype), data.values.dtype)
+    taken = np.zeros(box_shape(out), bool)
     shape = call.shape(0)
     order = range(2, len(shape)) if call.attribute("storage_order", 0) else range(len(shape) - 1, 1, -1)
-    steps, step = {0: shape[1] * int(np.prod(shape[2:])), 1: int(np.prod(shape[2:]))}, 1
+    steps = {0: shape[1] * int(np.prod(shape[2:])), 1: int(np.prod(shape[2:]))}
+    step = 1
     for axis in order:
         steps[axis], step = step, step * shape[axis]
     origin = sum(
@@ -97,13 +101,16 @@ def _max_indices(call: Call, operands: Operands, out: Box) -> np.ndarray:
             here = here + position.reshape(-1, *(1,) * (len(shape) - axis - 1)) * steps[axis]
         values = tapped(patch, sliding, tap, size)
         better = tapped(valid, sliding, tap, size) & ((values > best) | ~taken)
-        best, place, taken = np.where(better, values, best), np.where(better, here, place), taken | better
+        best = np.where(better, values, best)
+        place = np.where(better, here, place)
+        taken = taken | better
     return place
 
 
 def average_pool(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     """[n, c, *spatial]: the mean of each window, over all its elements or over those within the map."""
-    data, sliding = present(operands, 0), _trimmed(call, out)
+    data = present(operands, 0)
+    sliding = _trimmed(call, out)
     total = _folded(padded(data, needs(call, 0, out), out, sliding), sliding, box_shape(out)[2:], np.add)
     include = bool(call.attribute("count_include_pad", 0))
     for axis, (window, span) in enumerate(zip(windows(call), out[2:], strict=True), 2):
@@ -114,6 +121,8 @@ def average_pool(call: Call, operands: Operands, out: Box, result: int) -> np.nd
 
 def lp_pool(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     """[n, c, *spatial]: the p-norm of each window."""
-    data, sliding, p = present(operands, 0), _trimmed(call, out), call.attribute("p", 2)
+    data = present(operands, 0)
+    sliding = _trimmed(call, out)
+    p = call.attribute("p", 2)
     patch = np.abs(padded(data, needs(call, 0, out), out, sliding)) ** p
     return _folded(patch, sliding, box_shape(out)[2:], np.add) ** (1 / p)

@@ -43,7 +43,8 @@ def attentions(flow: Dataflow, owner: Mapping[str, int] | None = None) -> tuple[
     Left alone is what has its scores read elsewhere, what is quantised, and a softmax that is no operand of a
     product.
     """
-    taken, views = set[int](), _views(flow)
+    taken = set[int]()
+    views = _views(flow)
     recognised: list[RecognisedAttention] = []
     for op, row in enumerate(flow.specs):
         if (
@@ -65,7 +66,8 @@ class Attentions:
     """
 
     def __init__(self, flow: Dataflow) -> None:
-        self.flow, self.recognised = flow, attentions(flow)
+        self.flow = flow
+        self.recognised = attentions(flow)
         self.by_head = {one.call.operator.name: one for one in self.recognised}
 
     @cached_property
@@ -81,11 +83,9 @@ class Attentions:
         """The attention that a step computes, if it does; and what follows in flight."""
         one = self.by_head.get(step.operator)
         names = () if one is None else tuple(part.operator.name for part in one.call.parts[1:])
-        return (
-            (None, step.then)
-            if one is None or step.then[: len(names)] != names
-            else (one, step.then[len(names) :])
-        )
+        if one is None or step.then[: len(names)] != names:
+            return (None, step.then)
+        return (one, step.then[len(names) :])
 
 
 @lru_cache(maxsize=16)
@@ -146,7 +146,8 @@ def _core(flow: Dataflow, softmax: int) -> _Core | None:
     if given != [0, 1] or flow.operands[mixing][0].map != reached or not alike or keys < 2:
         return None
     before: list[int] = []
-    op, wanted = softmax, call.result
+    op = softmax
+    wanted = call.result
     while True:
         makers = [flow.producer[o.map] for o in flow.operands[op] if flow.producer[o.map] >= 0]
         for maker in makers:
@@ -162,16 +163,15 @@ def _core(flow: Dataflow, softmax: int) -> _Core | None:
                 continue
             product = flow.specs[maker].kind == "MatMul" and [o.input for o in flow.operands[maker]] == [0, 1]
             if product and min(len(flow.calls[maker].shape(i)) for i in (0, 1)) > 1:
-                return (
-                    _Core((maker, mixing), softmax, tuple(before), guard, rounding)
-                    if _hides_rows(flow, guard, before)
-                    else None
-                )
+                if _hides_rows(flow, guard, before):
+                    return _Core((maker, mixing), softmax, tuple(before), guard, rounding)
+                return None
             reached = flow.calls[maker].result
             # by way of a view, as of the windows of a batch (Swin)
             if flow.specs[maker].elementwise and prod(reached) == prod(wanted):
                 before.append(maker)
-                op, wanted = maker, reached
+                op = maker
+                wanted = reached
                 break
         else:
             return None
@@ -181,7 +181,9 @@ def _core(flow: Dataflow, softmax: int) -> _Core | None:
 
 def _only_reader(flow: Dataflow, m: int) -> int | None:
     readers = list(bits(flow.readers[m]))
-    return readers[0] if len(readers) == 1 and not flow.is_output[m] else None
+    if len(readers) == 1 and not flow.is_output[m]:
+        return readers[0]
+    return None
 
 
 def _guard(flow: Dataflow, weights: int) -> tuple[int, ...]:
@@ -204,9 +206,12 @@ def _guard(flow: Dataflow, weights: int) -> tuple[int, ...]:
         return ()
     test = flow.producer[condition.map]
     if tests or test < 0:
-        return (test, chosen) if tests == [test] and flow.specs[test].kind == "IsNaN" else ()
+        if tests == [test] and flow.specs[test].kind == "IsNaN":
+            return (test, chosen)
+        return ()
     highest = flow.producer[flow.operands[test][0].map] if flow.operands[test] else -1
-    call, least = flow.calls[highest], flow.calls[test].values
+    call = flow.calls[highest]
+    least = flow.calls[test].values
     hidden = flow.specs[test].kind == "Equal" and any(
         value is not None and value.size == 1 and np.isneginf(value).all() for value in least
     )
@@ -219,7 +224,9 @@ def _guard(flow: Dataflow, weights: int) -> tuple[int, ...]:
     alone = (
         along and call.attribute("keepdims", 1) == 1 and _only_reader(flow, flow.results[highest][0]) == test
     )
-    return (highest, test, chosen) if alone else ()
+    if alone:
+        return (highest, test, chosen)
+    return ()
 
 
 def _hides_rows(flow: Dataflow, guard: tuple[int, ...], before: list[int]) -> bool:
@@ -238,7 +245,8 @@ def _hides_rows(flow: Dataflow, guard: tuple[int, ...], before: list[int]) -> bo
 def _widened(flow: Dataflow, core: _Core, owner: Mapping[str, int] | None) -> set[int]:
     """The core with what only lays out what it reads and makes, or scales that."""
     group = None if owner is None else owner[flow.operators[core.softmax].name]
-    members, kept = set(core.members), set(core.members)
+    members = set(core.members)
+    kept = set(core.members)
 
     def may(op: int) -> bool:
         same = owner is None or owner[flow.operators[op].name] == group
@@ -369,7 +377,8 @@ def _window(flow: Dataflow, core: _Core) -> tuple[tuple[np.ndarray, np.ndarray] 
                 continue
             rows = np.broadcast_to(hides.reshape(hides.shape[-2:]), call.result[-2:])
             seen = ~rows
-            first, stop = seen.argmax(axis=-1), rows.shape[-1] - seen[:, ::-1].argmax(axis=-1)
+            first = seen.argmax(axis=-1)
+            stop = rows.shape[-1] - seen[:, ::-1].argmax(axis=-1)
             if (
                 seen.any(axis=-1).all()
                 and seen.any(axis=0).all()
@@ -381,13 +390,16 @@ def _window(flow: Dataflow, core: _Core) -> tuple[tuple[np.ndarray, np.ndarray] 
 
 def _hides(call: Call, index: int) -> np.ndarray | None:
     """Where a constant operand of scores hides keys, bool; None if it does more, or is not known."""
-    value, kind = call.values[index], call.operator.kind
+    value = call.values[index]
+    kind = call.operator.kind
     if value is None or value.size < 2:
         return None
     lowest = np.finfo(value.dtype).min if value.dtype.kind == "f" else 0
     if kind == "Add" and value.dtype.kind == "f":
         hidden = value <= max(HIDDEN, lowest)
-        return hidden if (hidden | (value == 0)).all() else None
+        if (hidden | (value == 0)).all():
+            return hidden
+        return None
     if kind == "Where" and index == 0:
         for branch, when in ((1, value.astype(bool)), (2, ~value.astype(bool))):
             other = call.values[branch]

@@ -55,7 +55,9 @@ def _square(call: Call, x: np.ndarray) -> np.ndarray:
 
 
 def _real(call: Call, x: np.ndarray) -> np.ndarray:
-    return x if x.dtype.kind == "f" else x.astype(np.float64)
+    if x.dtype.kind == "f":
+        return x
+    return x.astype(np.float64)
 
 
 def _averaged(call: Call, x: np.ndarray) -> np.ndarray:
@@ -110,11 +112,14 @@ def folded(call: Call, x: np.ndarray) -> np.ndarray:
 
     Sums of floats are in float64.
     """
-    row, axes = REDUCTIONS[call.operator.kind], _axes(call)
+    row = REDUCTIONS[call.operator.kind]
+    axes = _axes(call)
     x = row.before(call, x)
     exact = row.fold is np.add and x.dtype.kind == "f"
     reduced = row.fold.reduce(x, axis=axes, keepdims=True, dtype=np.float64 if exact else x.dtype)
-    return reduced if call.attribute("keepdims", 1) else reduced.squeeze(axes)
+    if call.attribute("keepdims", 1):
+        return reduced
+    return reduced.squeeze(axes)
 
 
 def reduction(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
@@ -124,11 +129,14 @@ def reduction(call: Call, operands: Operands, out: Box, result: int) -> np.ndarr
 
 def partial_reduction(call: Call, operands: Operands, out: Box) -> np.ndarray:
     """Partial sums (or extremes) of the rows at hand, shaped as box `out`, not finished."""
-    data, axis = present(operands, 0), folded_axis(call, 0)
+    data = present(operands, 0)
+    axis = folded_axis(call, 0)
     assert axis is not None, f"{call.operator.name}: it folds no rows"
     x = wide(take(data, cut(needs(call, 0, out), axis, data.box[axis])))
     reduced = folded(call, x)
-    return reduced.astype(x.dtype) if x.dtype.kind == "f" else reduced
+    if x.dtype.kind == "f":
+        return reduced.astype(x.dtype)
+    return reduced
 
 
 def finished_reduction(call: Call, folded: np.ndarray, operands: Operands, out: Box) -> np.ndarray:
@@ -138,11 +146,14 @@ def finished_reduction(call: Call, folded: np.ndarray, operands: Operands, out: 
 
 def log_sum_exp(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     """ReduceLogSumExp, moved by the largest element, shaped as box `out`."""
-    x, axes = _data(call, operands, out), _axes(call)
+    x = _data(call, operands, out)
+    axes = _axes(call)
     top = x.max(axis=axes, keepdims=True)
     top = np.where(np.isfinite(top), top, 0)
     logs = np.log(np.exp(x - top).sum(axis=axes, keepdims=True, dtype=np.float64)) + top
-    return logs if call.attribute("keepdims", 1) else logs.squeeze(axes)
+    if call.attribute("keepdims", 1):
+        return logs
+    return logs.squeeze(axes)
 
 
 def arg_reduction(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
@@ -160,7 +171,9 @@ def arg_reduction(call: Call, operands: Operands, out: Box, result: int) -> np.n
     indices = values.shape[axis] - 1 - indices if last else indices
     first = values.take(0, axis)
     indices = np.where(first == first, indices, 0)  # not a number is not equal to itself
-    return np.expand_dims(indices, axis) if call.attribute("keepdims", 1) else indices
+    if call.attribute("keepdims", 1):
+        return np.expand_dims(indices, axis)
+    return indices
 
 
 # -- along one axis ------------------------------------------------------------------------------------------
@@ -168,7 +181,8 @@ def arg_reduction(call: Call, operands: Operands, out: Box, result: int) -> np.n
 
 def softmax(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     """Softmax, LogSoftmax, Hardmax along an axis, shaped as box `out`."""
-    values, axis = _data(call, operands, out), call.attribute("axis", -1)
+    values = _data(call, operands, out)
+    axis = call.attribute("axis", -1)
     if call.operator.kind == "Hardmax":
         hot = np.zeros_like(values)
         np.put_along_axis(hot, np.expand_dims(values.argmax(axis), axis), 1, axis)
@@ -183,7 +197,9 @@ def softmax(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray
 
 def lp_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     """x divided by its 1-norm or 2-norm along an axis, 0 where that is 0; shaped as box `out`."""
-    values, axis, p = _data(call, operands, out), call.attribute("axis", -1), call.attribute("p", 2)
+    values = _data(call, operands, out)
+    axis = call.attribute("axis", -1)
+    p = call.attribute("p", 2)
     norm = np.linalg.norm(values, p, axis, keepdims=True)
     return _within(call, out, np.where(norm == 0, 0, values / norm))
 
@@ -193,10 +209,12 @@ def cumulative(call: Call, operands: Operands, out: Box, result: int) -> np.ndar
 
     Exclusive: without the element itself.
     """
-    values, axes = take(present(operands, 0), needs(call, 0, out)), call.ints(1)
+    values = take(present(operands, 0), needs(call, 0, out))
+    axes = call.ints(1)
     assert axes is not None
     axis = axes[0] % values.ndim
-    reverse, count = bool(call.attribute("reverse", 0)), out[axis][1] - out[axis][0]
+    reverse = bool(call.attribute("reverse", 0))
+    count = out[axis][1] - out[axis][0]
     values = np.flip(values, axis) if reverse else values
     function, nothing = CUMULATIVE[call.operator.kind]
     if call.attribute("exclusive", 0):
@@ -204,7 +222,9 @@ def cumulative(call: Call, operands: Operands, out: Box, result: int) -> np.ndar
         values = np.concatenate([before, values.take(range(values.shape[axis] - 1), axis)], axis)
     total = function.accumulate(values, axis, dtype=values.dtype)
     total = total[(*(slice(None),) * axis, slice(values.shape[axis] - count, None))]
-    return np.flip(total, axis) if reverse else total
+    if reverse:
+        return np.flip(total, axis)
+    return total
 
 
 # function, and what stands before the first element
@@ -223,7 +243,9 @@ def top_k(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     else:
         order = np.argsort(values, axis, kind="stable")
     order = order[(*(slice(None),) * axis, slice(*out[axis]))]
-    return order if result == 1 else np.take_along_axis(values, order, axis)
+    if result == 1:
+        return order
+    return np.take_along_axis(values, order, axis)
 
 
 # -- normalizations ------------------------------------------------------------------------------------------
@@ -241,11 +263,9 @@ def layer_normalization(call: Call, operands: Operands, out: Box, result: int) -
         return mean
     centred = values - mean.astype(values.dtype)
     inverse = _inverse_deviation(centred, axes, call.attribute("epsilon", 1e-5))
-    return (
-        inverse
-        if result == 2
-        else _scaled(call, operands, out, _within(call, out, centred * inverse.astype(values.dtype)))
-    )
+    if result == 2:
+        return inverse
+    return _scaled(call, operands, out, _within(call, out, centred * inverse.astype(values.dtype)))
 
 
 def rms_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
@@ -266,11 +286,9 @@ def _inverse_deviation(centred: np.ndarray, axes: Axes, epsilon: float) -> np.nd
 
 def _scaled(call: Call, operands: Operands, out: Box, values: np.ndarray) -> np.ndarray:
     values = values * wide(take(present(operands, 1), broadcast_box(call.shape(1), out)))
-    return (
-        values + wide(take(present(operands, 2), broadcast_box(call.shape(2), out)))
-        if has(operands, 2)
-        else values
-    )
+    if has(operands, 2):
+        return values + wide(take(present(operands, 2), broadcast_box(call.shape(2), out)))
+    return values
 
 
 def batch_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:

@@ -27,7 +27,8 @@ def resize(call: Call, operands: Sequence[Part | None], out: Box, result: int) -
     part = operands[0]
     assert part is not None
     values = take(part, tuple(tap_span(call, axis, span) for axis, span in enumerate(out)))
-    dtype, beyond = values.dtype, None
+    dtype = values.dtype
+    beyond = None
     for axis, span in enumerate(out):
         taps = axis_taps(call, axis)
         if taps is None:
@@ -83,7 +84,9 @@ def _tap_spans(call: Call) -> dict[tuple[int, Span], Span]:
 def row_reads(call: Call, axis: int) -> RowReads:
     """Rows that every output row reads, along the row axis; for calls whose values are `known`."""
     resized = _axis(call, axis)
-    return same_row(call.shape(0)[axis]) if resized is None else interpolation.reads(resized)
+    if resized is None:
+        return same_row(call.shape(0)[axis])
+    return interpolation.reads(resized)
 
 
 def known(call: Call) -> bool:
@@ -123,7 +126,8 @@ def _axes(call: Call) -> tuple[ResizedAxis | None, ...]:
 
 
 def _resized(call: Call, axis: int) -> ResizedAxis | None:
-    size, size_out = call.shape(0)[axis], call.result[axis]
+    size = call.shape(0)[axis]
+    size_out = call.result[axis]
     coordinates = _one_of(call, "coordinate_transformation_mode", "half_pixel", COORDINATES)
     mode = _one_of(call, "mode", "nearest", MODES)
     nearest_mode = _one_of(call, "nearest_mode", "round_prefer_floor", ROUNDING)
@@ -161,10 +165,8 @@ def extents(
     One of `scales`, (axes,) positive numbers, and `sizes` is given, for each of the axes. ONNX's inference
     and ONNX Runtime round the products first.
     """
-    shape_out, kept = (
-        list(shape),
-        scales is None and attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch",
-    )
+    shape_out = list(shape)
+    kept = scales is None and attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch"
     for axis, ratio in _ratios(attributes, shape, scales, sizes).items():
         shape_out[axis] = floor(ratio * shape[axis] + Fraction(kept, 2))
     return tuple(shape_out)
@@ -189,7 +191,8 @@ def _ratios(
 
 
 def _ratios_of(call: Call) -> dict[int, Fraction]:
-    attributes, shape = call.operator.attributes, call.shape(0)
+    attributes = call.operator.attributes
+    shape = call.shape(0)
     if call.has(2) and call.shape(2) != (0,):
         return _ratios(attributes, shape, call.values[2], None)
     axes: tuple[int, ...] = attributes.get("axes", tuple(range(len(shape))))  # type: ignore[assignment]

@@ -88,9 +88,12 @@ def _between(maps: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndar
     """
     (n, g, _, h, w), points = maps.shape, (1,) * (rows.ndim - 2)
     inside = (rows > -1) & (rows < h) & (columns > -1) & (columns < w)
-    rows, columns = np.where(inside, rows, 0), np.where(inside, columns, 0)
-    first_row, first_column = np.floor(rows).astype(np.int64), np.floor(columns).astype(np.int64)
-    image, group = np.arange(n).reshape(-1, 1, *points), np.arange(g).reshape(-1, *points)
+    rows = np.where(inside, rows, 0)
+    columns = np.where(inside, columns, 0)
+    first_row = np.floor(rows).astype(np.int64)
+    first_column = np.floor(columns).astype(np.int64)
+    image = np.arange(n).reshape(-1, 1, *points)
+    group = np.arange(g).reshape(-1, *points)
     total = np.zeros(())
     for row in (first_row, first_row + 1):
         for column in (first_column, first_column + 1):
@@ -109,7 +112,8 @@ def roi_align(call: Call, operands: Operands, out: Box, result: int) -> np.ndarr
     A region is (left, top, right, bottom). Each bin is the mean or maximum of samples between elements.
     """
     x, regions, images = (take(present(operands, i), needs(call, i, out)) for i in range(3))
-    x, regions = x.astype(np.float64), regions.astype(np.float64)
+    x = x.astype(np.float64)
+    regions = regions.astype(np.float64)
     _, _, high, wide = call.result
     c = x.shape[1]
     corner = 0.5 if half_pixel(call) else 0.0

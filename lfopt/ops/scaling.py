@@ -54,7 +54,9 @@ def requantization(call: Call) -> Requantization:
 
     Raises UnsupportedModel if a sum could leave int32, MissingValues if weights have no values.
     """
-    first, second, result = call.tensors[0], call.tensors[1], call.result_tensors[0]
+    first = call.tensors[0]
+    second = call.tensors[1]
+    result = call.result_tensors[0]
     assert first is not None
     assert second is not None
     if missing := [
@@ -65,18 +67,19 @@ def requantization(call: Call) -> Requantization:
         raise MissingValues(
             f"constant {missing[0]!r}: its values are absent from the model; give a model with weights"
         )
-    left, right, by = quantization(first), quantization(second), quantization(result)
+    left = quantization(first)
+    right = quantization(second)
+    by = quantization(result)
     scales = np.array(right.scale if right.axis is not None else right.scale[0])
     if row_of(call).transposed and scales.ndim:
         scales = np.tile(scales, call.attribute("group", 1))
     unit = left.scale[0] * scales * (call.attribute("alpha", 1.0) if call.operator.kind == "Gemm" else 1.0)
     products = largest_products(call, first, second)
     biases = np.abs(_whole_bias(call, unit))
-    biases = (
-        biases.reshape(-1)
-        if call.operator.kind != "Gemm"
-        else np.broadcast_to(biases, call.result).max(axis=0)
-    )
+    if call.operator.kind != "Gemm":
+        biases = biases.reshape(-1)
+    else:
+        biases = np.broadcast_to(biases, call.result).max(axis=0)
     largest = int(np.max(products + biases))
     if largest > SUM_MAX:
         raise UnsupportedModel(
@@ -161,12 +164,15 @@ def bias_in_units(call: Call, part: Part | None, out: Box, unit: np.ndarray) -> 
     if tensor.quantization is None:
         in_units = part.values.astype(np.float64) * beta / unit
     else:
-        scale, stored = scales(tensor.quantization, part), minus_zero(part, tensor.quantization)
+        scale = scales(tensor.quantization, part)
+        stored = minus_zero(part, tensor.quantization)
         same = bool(np.allclose(scale * beta / unit, 1, rtol=1e-6, atol=0))
         in_units = stored if same else stored * (scale * beta / unit)
     if in_units.dtype.kind == "f":
         in_units = np.rint(np.clip(np.nan_to_num(in_units), -(2.0**62), 2.0**62)).astype(np.int64)
-    return in_units if call.operator.kind == "Gemm" else in_units.reshape(-1, *(1,) * (len(out) - 2))
+    if call.operator.kind == "Gemm":
+        return in_units
+    return in_units.reshape(-1, *(1,) * (len(out) - 2))
 
 
 # -- bytes to bytes ------------------------------------------------------------------------------------------
@@ -219,7 +225,8 @@ def recoding(before: Tensor, after: Tensor) -> np.ndarray | None:
 
 def padding(call: Call) -> np.ndarray:
     """() scalar: the stored integer that a Pad on integers adds."""
-    fill, result = call.values[2] if call.has(2) else None, call.result_tensors[0]
+    fill = call.values[2] if call.has(2) else None
+    result = call.result_tensors[0]
     return quantized(
         np.zeros((), np.float32) if fill is None else fill.reshape(()), quantization(result), result.dtype
     )
@@ -234,7 +241,8 @@ def sum_terms(call: Call) -> SumMultipliers:
 
     Raises UnsupportedModel, which names the operator, where sums of them leave int32.
     """
-    result, kind = call.result_tensors[0], call.operator.kind
+    result = call.result_tensors[0]
+    kind = call.operator.kind
     tensors = [tensor for tensor in call.tensors if tensor is not None]
     signs = [
         -1.0 if kind == "Sub" and i else 1.0 / len(tensors) if kind == "Mean" else 1.0
@@ -269,15 +277,16 @@ class Slopes(NamedTuple):
 @once_per_call
 def slopes(call: Call) -> Slopes:
     """The multipliers of an operator whose arithmetic is SLOPES."""
-    x, slope, value = call.tensors[0], call.tensors[1], call.values[1]
+    x = call.tensors[0]
+    slope = call.tensors[1]
+    value = call.values[1]
     assert x is not None
     assert slope is not None
     assert value is not None
-    real = (
-        value.astype(np.float64)
-        if slope.quantization is None
-        else dequantized(value, slope.quantization, "float64")
-    )
+    if slope.quantization is None:
+        real = value.astype(np.float64)
+    else:
+        real = dequantized(value, slope.quantization, "float64")
     ratio = scale_of(x) / scale_of(call.result_tensors[0])
     return Slopes(
         named_factors(call, np.array(ratio)),
@@ -291,7 +300,9 @@ def mean_factors(call: Call, count: np.ndarray) -> Multipliers:
 
     Raises UnsupportedModel where such a sum could leave int32.
     """
-    first, result, kind = call.tensors[0], call.result_tensors[0], call.operator.kind
+    first = call.tensors[0]
+    result = call.result_tensors[0]
+    kind = call.operator.kind
     assert first is not None
     if (most := int(np.max(count)) * reach(first.dtype, zero_of(first))) > SUM_MAX:
         raise UnsupportedModel(
@@ -305,7 +316,8 @@ def mean_factors(call: Call, count: np.ndarray) -> Multipliers:
 
 def window_counts(call: Call, out: Box) -> np.ndarray:
     """int64, shaped to broadcast to box `out`: elements of each window of an AveragePool that count."""
-    count, include = np.ones((), np.int64), bool(call.attribute("count_include_pad", 0))
+    count = np.ones((), np.int64)
+    include = bool(call.attribute("count_include_pad", 0))
     for axis, (window, span) in enumerate(zip(windows(call), out[2:], strict=True), 2):
         counted = np.maximum(window.covered(span, padded=include), 1)
         count = count * counted.reshape(-1, *(1,) * (len(out) - axis - 1))

@@ -93,7 +93,8 @@ def one_by_one(call: Call) -> bool:
 
     Each stage then reads, of what is made in flight, what the stage before it made, and nothing older.
     """
-    sequence, flying = stages(call), {part.result_tensors[0].name for part in call.flight}
+    sequence = stages(call)
+    flying = {part.result_tensors[0].name for part in call.flight}
     return all(
         flying.isdisjoint({*after.call.operator.inputs} - {before.result})
         for before, after in pairwise(sequence)
@@ -137,9 +138,11 @@ def least_parameters(calls: Sequence[Call], channels: int, behind: Mapping[str, 
             name = first[name]
         return name
 
-    total, sharing = 0, set[str]()
+    total = 0
+    sharing = set[str]()
     for call in calls:
-        name, size = call.result_tensors[0].name, parameter_bytes(call, channels)
+        name = call.result_tensors[0].name
+        size = parameter_bytes(call, channels)
         for operand in (
             (behind.get(seen) for seen in call.operator.inputs)
             if row_of(call).elementwise and name in maker
@@ -166,7 +169,9 @@ def calls_of(names: Sequence[str], steps: Sequence[Node], calls: Mapping[str, Ca
 
 def flown(calls: Mapping[str, Call], name: str, then: Sequence[str]) -> Call:
     """An operator with others in flight behind it."""
-    return replace(calls[name], then=tuple(calls[other] for other in then)) if then else calls[name]
+    if then:
+        return replace(calls[name], then=tuple(calls[other] for other in then))
+    return calls[name]
 
 
 def stage_steps(step: Compute, sequence: Sequence[TableStage]) -> Iterator[Compute]:
@@ -205,7 +210,8 @@ def _stage(call: Call, behind: tuple[Call, ...]) -> TableStage:
     if not in_bytes(call.result_tensors[0]):
         return TableStage(call, behind)
     # what the operator does, and the type of the byte that its table takes
-    how, source = arithmetic(call), call.result_tensors[0].dtype
+    how = arithmetic(call)
+    source = call.result_tensors[0].dtype
     own = None
     if how in MOVED:
         operand = next(
@@ -215,10 +221,8 @@ def _stage(call: Call, behind: tuple[Call, ...]) -> TableStage:
         )
         if len(call.results) > 1:
             return TableStage(call)
-        source, own = (
-            operand.dtype,
-            table(call) if how is TABLE else recoding(operand, call.result_tensors[0]),
-        )
+        source = operand.dtype
+        own = table(call) if how is TABLE else recoding(operand, call.result_tensors[0])
     entries = _composed(call, own, behind) if behind else own
     if entries is None:
         return TableStage(call)
@@ -230,7 +234,8 @@ def _stage(call: Call, behind: tuple[Call, ...]) -> TableStage:
 
 def _composed(call: Call, own: np.ndarray | None, behind: tuple[Call, ...]) -> np.ndarray:
     """256 results of the last operator, by the byte that the first makes, before its own table."""
-    tensor, box = call.result_tensors[0], ((0, BYTES),)
+    tensor = call.result_tensors[0]
+    box = ((0, BYTES),)
     produced = {tensor.name: np.arange(BYTES, dtype=np.uint8).view(tensor.dtype) if own is None else own}
     for part in behind:
         operands = [Part(produced[name], box) if name in produced else None for name in part.operator.inputs]

@@ -14,7 +14,9 @@ from __future__ import annotations
 from lfopt.ir import Box, Span, row_axis
 from lfopt.ops.call import Call, Shape
 
-MOMENTS, POWERS, EXPONENTIALS = 3, 1, 2
+MOMENTS = 3
+POWERS = 1
+EXPONENTIALS = 2
 WIDTHS: dict[str, int] = {  # numbers that are kept
     "GroupNormalization": MOMENTS,
     "InstanceNormalization": MOMENTS,
@@ -42,7 +44,8 @@ def has_statistics(call: Call) -> bool:
 
 def normalized_axes(call: Call) -> tuple[int, ...]:
     """Axes over which elements are normalized, ascending; of groups of channels: the axes behind those."""
-    rank, kind = len(call.shape(0)), call.operator.kind
+    rank = len(call.shape(0))
+    kind = call.operator.kind
     if kind in ("InstanceNormalization", "GroupNormalization"):
         return tuple(range(2, rank))
     if kind in ("LayerNormalization", "RMSNormalization"):
@@ -54,9 +57,12 @@ def normalized_axes(call: Call) -> tuple[int, ...]:
 
 def statistics_axis(call: Call) -> int:
     """Axis of operand 0 along which it comes in parts: the rows, if normalized over, or the longest."""
-    shape, axes = call.shape(0), normalized_axes(call)
+    shape = call.shape(0)
+    axes = normalized_axes(call)
     rows = row_axis(shape)
-    return rows if rows is not None and rows in axes else max(axes, key=lambda axis: shape[axis])
+    if rows is not None and rows in axes:
+        return rows
+    return max(axes, key=lambda axis: shape[axis])
 
 
 def channels_together(call: Call) -> int:
@@ -73,7 +79,8 @@ def state_shape(call: Call) -> Shape:
 
 def state_box(call: Call, out: Box) -> Box:
     """The statistics that a box of the result has."""
-    axes, together = normalized_axes(call), channels_together(call)
+    axes = normalized_axes(call)
+    together = channels_together(call)
     box: list[Span] = []
     for axis, (start, stop) in enumerate(out):
         if axis in axes:

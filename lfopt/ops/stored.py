@@ -48,7 +48,9 @@ def minus_zero(part: Part, by: Quantization, dtype: str = "int64") -> np.ndarray
     """stored - zero point, of the shape of the part, in `dtype`."""
     zeros = _cut_to(by, part.box).zero_point
     values = part.values.astype(dtype)
-    return values - _along(zeros, by, values.ndim).astype(dtype) if any(zeros) else values
+    if any(zeros):
+        return values - _along(zeros, by, values.ndim).astype(dtype)
+    return values
 
 
 def scales(by: Quantization, part: Part) -> np.ndarray:
@@ -93,7 +95,9 @@ def in_floats(call: Call) -> Call:
     """The same operator on real numbers: what is quantised becomes float64."""
 
     def real(tensor: Tensor) -> Tensor:
-        return tensor if tensor.quantization is None else Tensor(tensor.name, tensor.shape, "float64")
+        if tensor.quantization is None:
+            return tensor
+        return Tensor(tensor.name, tensor.shape, "float64")
 
     tensors = tuple(None if tensor is None else real(tensor) for tensor in call.tensors)
     return replace(call, tensors=tensors, result_tensors=tuple(map(real, call.result_tensors)))

@@ -91,8 +91,10 @@ SUMS, TABLED, TERMS, PRODUCT, SLOPES, MEAN, EXTREME, CHOICE, MOVE, FLOAT = Arith
 ELEMENTWISE, CONVOLUTION, MATRICES, POOL, REDUCTION, ARG, NORMAL, MOVES, INDEX, INTERPOLATION, VIEW, OTHER = (
     Family
 )
-ONE, TWO = n.per_result(1), n.per_result(2)
-POSITIVE, SYMMETRIC = Range(0, inf, zero_at_zero=True), Range(-1, 1, zero_at_zero=True)
+ONE = n.per_result(1)
+TWO = n.per_result(2)
+POSITIVE = Range(0, inf, zero_at_zero=True)
+SYMMETRIC = Range(-1, 1, zero_at_zero=True)
 
 
 def _inputs(*indices: int) -> frozenset[int]:
@@ -320,7 +322,9 @@ OPAQUE = OpSpec("opaque", OTHER, M2M, d.everything, b.everything, WHOLE)
 
 def spec(kind: str, domain: str = "") -> OpSpec:
     """The table's row for an operator type; `OPAQUE` for one that is not listed."""
-    return TABLE.get(kind, OPAQUE) if domain in ("", "ai.onnx") else OPAQUE
+    if domain in ("", "ai.onnx"):
+        return TABLE.get(kind, OPAQUE)
+    return OPAQUE
 
 
 def row_of(call: Call) -> OpSpec:
@@ -328,4 +332,6 @@ def row_of(call: Call) -> OpSpec:
     if call.attention is not None:
         return ATTENTION
     operator = call.operator
-    return spec(operator.kind, operator.domain) if operator.domain else TABLE.get(operator.kind, OPAQUE)
+    if operator.domain:
+        return spec(operator.kind, operator.domain)
+    return TABLE.get(operator.kind, OPAQUE)

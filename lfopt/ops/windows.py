@@ -59,8 +59,11 @@ class Window(NamedTuple):
         if self.is_listed:
             return read_span(self.reads, span)
         low, high = self.tapped(span)
-        low, high = max(low, 0), min(high, self.size)
-        return (low, high) if span[0] < span[1] and low < high else (0, 0)
+        low = max(low, 0)
+        high = min(high, self.size)
+        if span[0] < span[1] and low < high:
+            return (low, high)
+        return (0, 0)
 
     def tapped(self, span: tuple[Index, Index]) -> tuple[Index, Index]:
         """Input indices between the first tap of the first output and the last tap of the last.
@@ -128,7 +131,9 @@ def read_span(reads: RowReads, span: Span) -> Span:
         return 0, 0
     low = reads.keep[start] if stop == reads.rows_out else min(reads.first[start:stop])
     high = reads.need[stop - 1] if start == 0 else max(reads.last[start:stop]) + 1
-    return (low, high) if low < high else (0, 0)
+    if low < high:
+        return (low, high)
+    return (0, 0)
 
 
 def windows(call: Call) -> tuple[Window, ...]:
@@ -181,10 +186,12 @@ def _windows(
     output_padding: tuple[int, ...] | None,
     output_shape: bool,
 ) -> tuple[Window, ...]:
-    rank, per_axis = len(kernel), list[Window]()
+    rank = len(kernel)
+    per_axis = list[Window]()
     same = auto_pad in SAME
     for axis in range(rank):
-        stride, dilation = (strides or (1,) * rank)[axis], (dilations or (1,) * rank)[axis]
+        stride = (strides or (1,) * rank)[axis]
+        dilation = (dilations or (1,) * rank)[axis]
         reach = (kernel[axis] - 1) * dilation + 1
         before, after = (pads[axis], pads[axis + rank]) if pads and auto_pad == "NOTSET" else (0, 0)
         if same or (transposed and output_shape):
@@ -195,7 +202,8 @@ def _windows(
                 _refuse_disputed(axis, total, auto_pad, output_shape=output_shape)
             else:
                 total = max((-(-size[axis] // stride) - 1) * stride + reach - size[axis], 0)
-            small, large = total // 2, total - total // 2
+            small = total // 2
+            large = total - total // 2
             before, after = (small, large) if auto_pad == "SAME_UPPER" else (large, small)
         per_axis.append(
             Window(size[axis], size_out[axis], kernel[axis], stride, dilation, before, after, transposed)

@@ -105,7 +105,9 @@ class Resident:
 
     def _addresses(self, lives: dict[int | str, Life]) -> tuple[dict[int | str, int], dict[Store, int]]:
         """Addresses in bytes of all that is whole on chip, and the end in each buffer."""
-        hardware, addresses, ends = self.layout.hardware, dict[int | str, int](), dict[Store, int]()
+        hardware = self.layout.hardware
+        addresses = dict[int | str, int]()
+        ends = dict[Store, int]()
         for store in hardware.stores:
             keys = [
                 key
@@ -122,7 +124,8 @@ class Resident:
 
     def need_of_lives(self, mask: int) -> int:
         """F_beta in bytes if addresses left no gaps: never more than `need`, and seldom less."""
-        hardware, lives = self.layout.hardware, self.lives(mask)
+        hardware = self.layout.hardware
+        lives = self.lives(mask)
         maps = [life for key, life in lives.items() if isinstance(key, int)]
         constants = [life for key, life in lives.items() if isinstance(key, str)]
         slices = self.slice_bytes(mask)
@@ -132,7 +135,8 @@ class Resident:
 
     def lives(self, mask: int) -> dict[int | str, Life]:
         """Maps (by index) and constants (by name) that lie whole on chip, and while which operators."""
-        flow, lives = self.dataflow, dict[int | str, Life]()
+        flow = self.dataflow
+        lives = dict[int | str, Life]()
         for i in bits(mask):
             for m in (*self._operands[i], *flow.results[i]):
                 if m not in lives:
@@ -176,7 +180,8 @@ class Resident:
 
     def uses(self, mask: int) -> Iterator[BufferUse]:
         """The breakdown of F_beta: what is on chip at its peak, and the weight blocks that pass through."""
-        flow, lives = self.dataflow, self.lives(mask)
+        flow = self.dataflow
+        lives = self.lives(mask)
         apart = bool(self.layout.hardware.weight_buffer_bytes)
         # lives in the buffer itself
         counted = [life for key, life in lives.items() if isinstance(key, int) or not apart]
@@ -242,7 +247,8 @@ class Resident:
 
     def least(self, mask: int) -> int:
         """Lower bound on the buffer bytes of a whole group."""
-        peak, done = Peak(), 0
+        peak = Peak()
+        done = 0
         for i in bits(mask):
             peak = self.grow(done, peak, i)
             done |= 1 << i
@@ -294,7 +300,8 @@ class Resident:
 
     def nest(self, mask: int) -> GroupNest:
         """A part for each operator, in a loop over the blocks of its weights; maps live between parts."""
-        flow, lives = self.dataflow, self.lives(mask)
+        flow = self.dataflow
+        lives = self.lives(mask)
         parts: list[Node] = []
         passing: set[str] = set()
         for i in bits(mask):
@@ -341,7 +348,9 @@ def _cut_weight(flow: Dataflow, op: int) -> str | None:
     if flow.specs[op].tiling is not Tiling.CONTRACT or not call.constant[1] or len(call.shape(1)) < 2:
         return None
     name = call.operator.inputs[1]
-    return name if any(w.name == name for w in flow.weights[op]) else None
+    if any(w.name == name for w in flow.weights[op]):
+        return name
+    return None
 
 
 def _uncut(flow: Dataflow, op: int, names: Sequence[str]) -> Iterator[str]:
@@ -351,7 +360,8 @@ def _uncut(flow: Dataflow, op: int, names: Sequence[str]) -> Iterator[str]:
     """
     if _cut_weight(flow, op) is None:
         return
-    inputs, call = flow.calls[op].inputs, flow.calls[op]
+    inputs = flow.calls[op].inputs
+    call = flow.calls[op]
     blocks = _channel_blocks(flow, op, 1)
     ends = [_channels(flow, op, blocks.span(block, blocks.extent)) for block in (0, -1)]
     for name in names:
@@ -361,7 +371,9 @@ def _uncut(flow: Dataflow, op: int, names: Sequence[str]) -> Iterator[str]:
 
 
 def _channel_axis(flow: Dataflow, op: int) -> int:
-    return 1 if flow.specs[op].family is Family.CONVOLUTION else -1
+    if flow.specs[op].family is Family.CONVOLUTION:
+        return 1
+    return -1
 
 
 def _channels(flow: Dataflow, op: int, span: Span) -> Box:

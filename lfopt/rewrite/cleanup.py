@@ -45,7 +45,8 @@ def drop_idle(mutable: MutableGraph, log: Log, but: Container[str] = ()) -> int:
             or any(operator.outputs[1:])
         ):
             continue
-        source, result = mutable.tensors[operator.inputs[0]], mutable.tensors[operator.outputs[0]]
+        source = mutable.tensors[operator.inputs[0]]
+        result = mutable.tensors[operator.outputs[0]]
         alike = (source.shape, source.dtype, source.quantization) == (
             result.shape,
             result.dtype,
@@ -65,7 +66,8 @@ def drop_idle(mutable: MutableGraph, log: Log, but: Container[str] = ()) -> int:
 
 def _must_stay(mutable: MutableGraph, operator: Operator) -> bool:
     """Whether an output of the graph would be an input, a constant or another output under a second name."""
-    source, result = operator.inputs[0], operator.outputs[0]
+    source = operator.inputs[0]
+    result = operator.outputs[0]
     return result in mutable.outputs and (source not in mutable.makers or source in mutable.outputs)
 
 
@@ -124,14 +126,14 @@ def join_casts(mutable: MutableGraph, log: Log) -> int:
     """A Cast of a Cast that loses nothing is one Cast."""
     count = 0
     for operator in tuple(mutable.operators.values()):
-        inner = (
-            mutable.plain_maker(operator.inputs[0])
-            if operator.kind == "Cast" and mutable.is_plain(operator)
-            else None
-        )
+        if operator.kind == "Cast" and mutable.is_plain(operator):
+            inner = mutable.plain_maker(operator.inputs[0])
+        else:
+            inner = None
         if inner is None or inner.kind != "Cast":
             continue
-        source, between = (mutable.tensors[inner.inputs[0]].dtype, mutable.tensors[inner.outputs[0]].dtype)
+        source = mutable.tensors[inner.inputs[0]].dtype
+        between = mutable.tensors[inner.outputs[0]].dtype
         if not _is_number(source) or not _is_number(between) or not np.can_cast(source, between, "safe"):
             log.refuse("Cast of Cast", operator.name, f"from {source} to {between} digits may be lost")
             continue

@@ -62,7 +62,9 @@ HARD = (
     ("a * HardSigmoid(a, alpha=0.16666667, beta=0.5) -> HardSwish(a)", ""),
     ("a * Clip(a + 3, 0, 6) * 0.16666667 -> HardSwish(a)", ""),
 )
-ROOT_HALF, ROOT_2_PI, CUBIC = 0.7071067811865476, 0.7978845608028654, 0.044715
+ROOT_HALF = 0.7071067811865476
+ROOT_2_PI = 0.7978845608028654
+CUBIC = 0.044715
 CUBES = (f"Pow(a, 3) * {CUBIC}", f"a * a * a * {CUBIC}")
 GELUS = (
     *(
@@ -112,7 +114,8 @@ def _normalizations() -> Iterator[tuple[str, str]]:
         (CENTRED, DEVIATION, "LayerNormalization"),
         ("a", "Sqrt(ReduceMean[x](a * a) + e)", "RMSNormalization"),
     ):
-        replacement, told = f"{kind}(a, s", "axis=first_axis(x), epsilon=value(e))"
+        replacement = f"{kind}(a, s"
+        told = "axis=first_axis(x), epsilon=value(e))"
         inverse = f"Reciprocal({deviation})"
         for form in (
             f"{centred} / {deviation} * s",

@@ -45,7 +45,8 @@ class Barrier:
 
 def barriers(graph: Graph) -> tuple[Barrier, ...]:
     """The barriers of a network that has no copies, in topological order."""
-    flow, crossed = Dataflow.of(graph), list[Barrier]()
+    flow = Dataflow.of(graph)
+    crossed = list[Barrier]()
     for i, call in enumerate(flow.calls):
         if folding(call) != "rows" or len(flow.operands[i]) != 1:
             continue
@@ -71,7 +72,8 @@ def _cones(flow: Dataflow, m: int) -> list[Cone]:
     reductions apart.
     """
     cuts: list[tuple[int, int]] = []  # (cone, the map that it begins with)
-    cone, sizes = 0, [flow.maps[m].elements]
+    cone = 0
+    sizes = [flow.maps[m].elements]
     reads = {m}
     while len(reads) > 1 or flow.producer[next(iter(reads))] >= 0:
         nearest = max(reads, key=lambda r: flow.producer[r])
@@ -108,7 +110,8 @@ def _promising(flow: Dataflow, cones: list[Cone]) -> list[Cone]:
     def weights(cone: Cone) -> int:
         return sum(w.elements for name in cone.operators for w in flow.weights[flow.position[name]])
 
-    promising, saved = cones[:1], 0
+    promising = cones[:1]
+    saved = 0
     for smaller, cone in pairwise(cones):
         saved += PASSES * flow.maps[flow.map_index[smaller.reads]].elements
         loaded = weights(cone) - weights(cones[0])
@@ -126,7 +129,8 @@ def with_copies(graph: Graph, cones: Mapping[str, Cone]) -> tuple[Graph, tuple[C
     """
     if not cones:
         return graph, ()
-    operators, copies = list[Operator](), list[Copy]()
+    operators = list[Operator]()
+    copies = list[Copy]()
     tensors = dict(graph.tensors)
     taken = {*(op.name for op in graph.operators), *tensors}
 
@@ -142,7 +146,8 @@ def with_copies(graph: Graph, cones: Mapping[str, Cone]) -> tuple[Graph, tuple[C
         if op.name not in cones:
             operators.append(op)
             continue
-        wanted, new = set(cones[op.name].operators), dict[str, str]()
+        wanted = set(cones[op.name].operators)
+        new = dict[str, str]()
         for original in operators[:]:
             if original.name in wanted or (
                 spec(original.kind, original.domain).view and original.inputs[0] in new
@@ -165,7 +170,8 @@ def with_copies(graph: Graph, cones: Mapping[str, Cone]) -> tuple[Graph, tuple[C
 
 def without_copies(graph: Graph, copies: Sequence[Copy]) -> Graph:
     """The network before: consumers of a copy read what the original makes."""
-    of, by_name = {copy.name: copy.of for copy in copies}, {op.name: op for op in graph.operators}
+    of = {copy.name: copy.of for copy in copies}
+    by_name = {op.name: op for op in graph.operators}
     original_of = {
         name: old
         for copy, original in of.items()

@@ -35,7 +35,9 @@ class Draft:
     """
 
     def __init__(self, mutable: MutableGraph, root: Operator, match: Match) -> None:
-        self.mutable, self.root, self.match = mutable, root, match
+        self.mutable = mutable
+        self.root = root
+        self.match = match
         self.operators: list[Operator] = []
         self.tensors: dict[str, Tensor] = {}
         # constants that are worked out once the replacement is taken, by name, in order
@@ -103,7 +105,9 @@ class Draft:
     def tensor(self, name: str) -> Tensor:
         """A tensor of the graph or of the draft."""
         drafted = self.tensors.get(name)
-        return drafted if drafted is not None else self.mutable.tensors[name]
+        if drafted is not None:
+            return drafted
+        return self.mutable.tensors[name]
 
     def is_constant(self, name: str) -> bool:
         """Whether it is a constant of the graph or of the draft."""
@@ -131,7 +135,9 @@ class Draft:
         return next((dtype for dtype in real if dtype != "bool"), "bool")
 
     def _attribute(self, value: float | str | Derived) -> Attribute:
-        return DERIVED[value.function](self, value.variable) if isinstance(value, Derived) else value
+        if isinstance(value, Derived):
+            return DERIVED[value.function](self, value.variable)
+        return value
 
 
 def folded(mutable: MutableGraph, operator: Operator, result: Tensor) -> np.ndarray | None:

@@ -101,11 +101,15 @@ class _Work:
         chosen = min(orders, key=lambda order: (order.left.name in self.mutable.constants, order.moves))
         if not chosen.inner:
             return self._multiplied(chosen)
-        stack, rows, inner, columns = chosen.stack, chosen.rows, chosen.inner, chosen.columns
+        stack = chosen.stack
+        rows = chosen.rows
+        inner = chosen.inner
+        columns = chosen.columns
         a = self.transposed(chosen.left, stack + rows + inner)
         b = self.transposed(chosen.right, stack + inner + columns)
         tall = (prod(self.shape(rows)),) if stack or not rows else self.shape(rows)
-        deep, wide = prod(self.shape(inner)), prod(self.shape(columns))
+        deep = prod(self.shape(inner))
+        wide = prod(self.shape(columns))
         x = self._reshaped(a.name, (*self.shape(stack), *tall, deep))
         w = self._reshaped(b.name, (*self.shape(stack), deep, wide))
         y = self._add("MatMul", (x, w), (*self.shape(stack), *tall, wide))
@@ -174,7 +178,8 @@ class _Work:
         self, shape: tuple[int, ...], value: np.ndarray | None, of: tuple[Hashable, ...] | None = None
     ) -> str:
         """Name of a constant operand in another form; `of`: see `MutableGraph.add_constant`."""
-        mutable, einsum = self.mutable, self.einsum
+        mutable = self.mutable
+        einsum = self.einsum
         dtype = mutable.tensors[einsum.outputs[0]].dtype
         return mutable.add_constant(
             f"{einsum.name}.constant",
@@ -192,7 +197,8 @@ class _Work:
         attributes: dict[str, Attribute] | None = None,
     ) -> str:
         """Name of the result of a new operator."""
-        mutable, einsum = self.mutable, self.einsum
+        mutable = self.mutable
+        einsum = self.einsum
         name = mutable.fresh(f"{einsum.name}.{kind}")
         mutable.tensors[name] = Tensor(name, shape, mutable.tensors[einsum.outputs[0]].dtype)
         mutable.add(

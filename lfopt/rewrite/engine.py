@@ -146,7 +146,9 @@ class Engine:
 
     def apply(self, chosen: Candidate) -> list[str]:
         """Carry a rewrite out; the names of the operators that came."""
-        mutable, draft, root = self.mutable, chosen.draft, chosen.root
+        mutable = self.mutable
+        draft = chosen.draft
+        root = chosen.root
         position = mutable.position[root.name]
         for operator in chosen.dying:
             mutable.remove(operator.name)
@@ -160,7 +162,8 @@ class Engine:
             mutable.add(operator, position)
         if chosen.result not in produced:
             mutable.redirect(root.outputs[0], chosen.result)
-        gone, came = tuple(op.name for op in chosen.dying), tuple(op.name for op in draft.operators)
+        gone = tuple(op.name for op in chosen.dying)
+        came = tuple(op.name for op in draft.operators)
         self.log.applied.append(Applied(chosen.rule, chosen.family, gone, came, chosen.before, chosen.after))
         return list(came)
 
@@ -183,7 +186,8 @@ class Engine:
         except ReplacementError as error:
             self.log.refuse(rule.name, operator.name, str(error))
             return
-        built, wanted = draft.tensor(result), mutable.tensors[operator.outputs[0]]
+        built = draft.tensor(result)
+        wanted = mutable.tensors[operator.outputs[0]]
         if (built.shape, built.dtype) != (wanted.shape, wanted.dtype):
             self.log.refuse(
                 rule.name,
@@ -205,7 +209,8 @@ class Engine:
         draft = Draft(self.mutable, operator, Match(rest=chain.leaves))
         result = draft.combine(operator.kind, chain.leaves)
         candidate = self._priced(SMALLER_FIRST, "associative", operator, chain.operators, draft, result)
-        built, wanted = draft.tensor(result), self.mutable.tensors[operator.outputs[0]]
+        built = draft.tensor(result)
+        wanted = self.mutable.tensors[operator.outputs[0]]
         if candidate.gain[:2] > (0, 0) and built.shape == wanted.shape:
             yield candidate
 
@@ -251,11 +256,17 @@ class Engine:
         operator = self.mutable.operators[name]
         tensors = [*operator.inputs[:2], *operator.outputs]
         kinds = [self.mutable.tensors[tensor].dtype.startswith(REAL) for tensor in tensors if tensor]
-        return kinds[-1] or kinds[0] if operator.kind != "Where" else kinds[1]
+        if operator.kind != "Where":
+            return kinds[-1] or kinds[0]
+        return kinds[1]
 
     def _kind(self, tensor: str) -> str:
         maker = self.mutable.maker(tensor)
-        return maker.kind if maker else ("number" if tensor in self.mutable.constants else "")
+        if maker:
+            return maker.kind
+        if tensor in self.mutable.constants:
+            return "number"
+        return ""
 
     def _near(self, chosen: Candidate, came: Sequence[str], reach: int) -> Iterable[str]:
         """Operators at which a pattern may newly match: those that came, and what reads near them."""
@@ -289,7 +300,8 @@ def subgraphs(mutable: MutableGraph, kinds: frozenset[str]) -> list[list[str]]:
     for start in mutable.operators:
         if start in seen or mutable.operators[start].kind not in kinds:
             continue
-        part, todo = [], [start]
+        part = []
+        todo = [start]
         seen.add(start)
         while todo:
             operator = mutable.operators[todo.pop()]
@@ -315,11 +327,10 @@ def _built(draft: Draft, replacement: Term, kind: str, rest: Sequence[str]) -> s
     """The tensor that a replacement makes, joined with what is left of the root's chain."""
     if not rest:
         return draft.build(replacement)
-    leaves = (
-        flattened(replacement)
-        if isinstance(replacement, Apply) and replacement.kind == kind
-        else (replacement,)
-    )
+    if isinstance(replacement, Apply) and replacement.kind == kind:
+        leaves = flattened(replacement)
+    else:
+        leaves = (replacement,)
     return draft.combine(kind, [*(draft.build(leaf) for leaf in leaves), *rest])
 
 

@@ -43,7 +43,8 @@ Transfer = Callable[[Sequence[Fact], Operator], Fact]
 
 def fact(low: float, high: float, nonzero: bool = False) -> Fact:
     """Bounds, of which products of zero and infinity say nothing; nonzero where they leave zero out."""
-    low, high = -inf if isnan(low) else low, inf if isnan(high) else high
+    low = -inf if isnan(low) else low
+    high = inf if isnan(high) else high
     return Fact(low, high, nonzero or low > 0 or high < 0)
 
 
@@ -77,7 +78,8 @@ def _reciprocal(given: Sequence[Fact], _: Operator) -> Fact:
 
 
 def _sum(given: Sequence[Fact], _: Operator) -> Fact:
-    low, high = sum(x.low for x in given), sum(x.high for x in given)
+    low = sum(x.low for x in given)
+    high = sum(x.high for x in given)
     signed = all(x.low >= 0 for x in given) or all(x.high <= 0 for x in given)
     return fact(low, high, signed and any(x.nonzero for x in given))
 
@@ -100,7 +102,9 @@ def _quotient(given: Sequence[Fact], operator: Operator) -> Fact:
     a, b = given
     inverse = _reciprocal((b,), operator) if b.nonzero else UNKNOWN
     corners = [0.0 if 0 in (x, y) else x * y for x in (a.low, a.high) for y in (inverse.low, inverse.high)]
-    return fact(min(corners), max(corners), a.nonzero) if b.nonzero else UNKNOWN
+    if b.nonzero:
+        return fact(min(corners), max(corners), a.nonzero)
+    return UNKNOWN
 
 
 def _power(given: Sequence[Fact], _: Operator) -> Fact:
@@ -108,7 +112,9 @@ def _power(given: Sequence[Fact], _: Operator) -> Fact:
     exponent = b.low if b.low == b.high else None
     if exponent is not None and exponent % 2 == 0:
         return fact(0, inf, a.nonzero)
-    return fact(0, inf, a.nonzero) if a.low >= 0 else UNKNOWN
+    if a.low >= 0:
+        return fact(0, inf, a.nonzero)
+    return UNKNOWN
 
 
 def _largest(given: Sequence[Fact], _: Operator) -> Fact:
@@ -136,7 +142,9 @@ def _of_one_sign(given: Sequence[Fact], _: Operator) -> Fact:
     x = given[0]
     if x.low >= 0:
         return fact(0, inf, x.nonzero)
-    return fact(-inf, 0, x.nonzero) if x.high <= 0 else UNKNOWN
+    if x.high <= 0:
+        return fact(-inf, 0, x.nonzero)
+    return UNKNOWN
 
 
 def _product_of_many(given: Sequence[Fact], _: Operator) -> Fact:
@@ -149,7 +157,8 @@ def _mean(given: Sequence[Fact], _: Operator) -> Fact:
 
 
 def _clipped(given: Sequence[Fact], operator: Operator) -> Fact:
-    names, x = (*operator.inputs, "", "")[:3], given[0]
+    names = (*operator.inputs, "", "")[:3]
+    x = given[0]
     low = given[1] if names[1] else Fact(-inf, -inf)
     high = given[2] if names[2] else Fact(inf, inf)
     return fact(min(max(x.low, low.low), high.low), min(max(x.high, low.high), high.high))
@@ -193,7 +202,9 @@ def _rule(kind: str) -> Transfer | None:
     row = spec(kind)
     if kind in RULES or not (row.picks or row.range):
         return RULES.get(kind)
-    return _first if row.range is None else _within(row.range)
+    if row.range is None:
+        return _first
+    return _within(row.range)
 
 
 class Facts:
@@ -222,17 +233,18 @@ class Facts:
     def _operands(self, tensor: str) -> tuple[str, ...]:
         """What has to be known first."""
         operator = self._explained(tensor)
-        return operator.inputs if operator is not None else ()
+        if operator is not None:
+            return operator.inputs
+        return ()
 
     def _explained(self, tensor: str) -> Operator | None:
         """The operator that makes a tensor of real numbers, if there is a row for it."""
-        known, operator = self.mutable.tensors[tensor], self.mutable.maker(tensor)
+        known = self.mutable.tensors[tensor]
+        operator = self.mutable.maker(tensor)
         real = known.dtype.startswith(("float", "bfloat")) and known.quantization is None
-        return (
-            operator
-            if operator is not None and real and not operator.domain and _rule(operator.kind)
-            else None
-        )
+        if operator is not None and real and not operator.domain and _rule(operator.kind):
+            return operator
+        return None
 
     def _found(self, tensor: str) -> Fact:
         if (value := self.mutable.scalar(tensor)) is not None:
@@ -241,4 +253,6 @@ class Facts:
         rule = _rule(operator.kind) if operator is not None else None
         if operator is not None and rule is not None:
             return rule([self._known.get(name, UNKNOWN) for name in operator.inputs], operator)
-        return Fact(low=0) if self.mutable.tensors[tensor].dtype.startswith("uint") else UNKNOWN
+        if self.mutable.tensors[tensor].dtype.startswith("uint"):
+            return Fact(low=0)
+        return UNKNOWN

@@ -34,7 +34,8 @@ def flattened_as_convolutions(graph: Graph) -> Graph:
 def _replace(mutable: MutableGraph, layer: Operator, source: str, weights: np.ndarray) -> None:
     """The convolution that a layer is, and a view of its result."""
     (result,), channels = layer.outputs, weights.shape[0]
-    dtype, position = mutable.tensors[result].dtype, mutable.position[layer.name]
+    dtype = mutable.tensors[result].dtype
+    position = mutable.position[layer.name]
     kernel = mutable.add_constant(f"{layer.name}.kernel", weights.shape, dtype, weights)
     bias = [name for name in layer.inputs[2:] if name]
     if bias and mutable.tensors[bias[0]].shape != (channels,):
@@ -68,12 +69,12 @@ def _replace(mutable: MutableGraph, layer: Operator, source: str, weights: np.nd
 
 def _weights(mutable: MutableGraph, operator: Operator, source: str) -> np.ndarray | None:
     """The kernel [m, c, h, w] of the convolution that a layer is; None if it is none."""
-    shape, flat = mutable.tensors[source].shape, mutable.tensors[operator.inputs[0]].shape
-    value = (
-        mutable.constants.get(operator.inputs[1])
-        if operator.kind in ("Gemm", "MatMul") and not operator.domain
-        else None
-    )
+    shape = mutable.tensors[source].shape
+    flat = mutable.tensors[operator.inputs[0]].shape
+    if operator.kind in ("Gemm", "MatMul") and not operator.domain:
+        value = mutable.constants.get(operator.inputs[1])
+    else:
+        value = None
     if (
         value is None
         or value.ndim != 2

@@ -40,7 +40,8 @@ def fold_batch_normalization(graph: Graph) -> Graph:
     """
     uses = Counter(name for op in graph.operators for name in op.inputs)
     uses.update(graph.outputs)
-    tensors, constants = dict(graph.tensors), dict(graph.constants)
+    tensors = dict(graph.tensors)
+    constants = dict(graph.constants)
     folded = dict[object, list[str]]()  # weights and bias, by what they are worked out from
     operators: dict[str, Operator] = {}  # by name, in order
     convolutions: dict[str, Operator] = {}  # by the tensor that they make
@@ -72,7 +73,8 @@ def _fits(conv: Operator, norm: Operator, tensors: Mapping[str, Tensor], constan
     vectors = [name for name in (*conv.inputs[2:], *norm.inputs[1:]) if name]
     if any(name not in constants for name in (conv.inputs[1], *vectors)):
         return False
-    weight, group = tensors[conv.inputs[1]].shape, conv.attributes.get("group", 1)
+    weight = tensors[conv.inputs[1]].shape
+    group = conv.attributes.get("group", 1)
     assert isinstance(group, int)
     channels = weight[0] if conv.kind == "Conv" else weight[1] * group
     return all(tensors[name].shape == (channels,) for name in vectors)
@@ -83,7 +85,8 @@ def _folded(
 ) -> list[str]:
     """Names of weight and bias of the convolution that does the work of both: new constants."""
     filters, *bias = conv.inputs[1:]
-    weight, count = tensors[filters], tensors[norm.inputs[1]].shape
+    weight = tensors[filters]
+    count = tensors[norm.inputs[1]].shape
     folded = [
         constants[name] if name else np.zeros(count) for name in (filters, *(bias or [""]), *norm.inputs[1:])
     ]
@@ -105,7 +108,8 @@ def _folded_values(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(weights, bias) from [weight, bias, scale, shift, mean, variance], computed in float64."""
     weight, bias, scale, shift, mean, variance = (value.astype(np.float64) for value in arrays)
-    epsilon, group = norm.attributes.get("epsilon", 1e-5), conv.attributes.get("group", 1)
+    epsilon = norm.attributes.get("epsilon", 1e-5)
+    group = conv.attributes.get("group", 1)
     assert isinstance(epsilon, float)
     assert isinstance(group, int)
     with np.errstate(all="ignore"):
@@ -137,14 +141,18 @@ class Affine:
             return values * by
         if self.kind == "Div":
             return values / by
-        return values if self.kind == "Add" or self.map_first else -values
+        if self.kind == "Add" or self.map_first:
+            return values
+        return -values
 
     def shifted(self, values: np.ndarray, by: np.ndarray) -> np.ndarray:
         """Bias, scaled and shifted, broadcast to (channels,); `by`: the constant, (channels,)."""
         scaled = self.scaled(values, by)
         if self.kind in ("Mul", "Div"):
             return scaled
-        return scaled - by if self.kind == "Sub" and self.map_first else scaled + by
+        if self.kind == "Sub" and self.map_first:
+            return scaled - by
+        return scaled + by
 
 
 def fold_affine(mutable: MutableGraph, log: Log, among: Collection[str] | None = None) -> int:
@@ -188,7 +196,8 @@ def _affine(mutable: MutableGraph, operator: Operator) -> tuple[Affine, Operator
     if operator.kind not in ("Mul", "Div", "Add", "Sub") or not mutable.is_plain(operator):
         return None
     for place in (0, 1):
-        source, constant = operator.inputs[place], operator.inputs[1 - place]
+        source = operator.inputs[place]
+        constant = operator.inputs[1 - place]
         layer = mutable.plain_maker(source)
         if (
             layer is None
@@ -203,7 +212,8 @@ def _affine(mutable: MutableGraph, operator: Operator) -> tuple[Affine, Operator
 
 def _hindrance(mutable: MutableGraph, operator: Operator, affine: Affine, layer: Operator) -> str | None:
     """Why it cannot be folded."""
-    layer_shape, shape = mutable.tensors[layer.outputs[0]].shape, mutable.tensors[affine.constant].shape
+    layer_shape = mutable.tensors[layer.outputs[0]].shape
+    shape = mutable.tensors[affine.constant].shape
     if mutable.only_reader(layer.outputs[0]) is not operator:
         return f"the result of {layer.name!r} is needed by others"
     if any(name not in mutable.constants for name in layer.inputs[1:] if name):
@@ -219,7 +229,8 @@ def _hindrance(mutable: MutableGraph, operator: Operator, affine: Affine, layer:
 def _folded_inputs(mutable: MutableGraph, affine: Affine, layer: Operator) -> tuple[str, ...]:
     """Weights and bias of the layer that does both."""
     filters, *bias = layer.inputs[1:]
-    weight, by = mutable.tensors[filters], mutable.constants[affine.constant]
+    weight = mutable.tensors[filters]
+    by = mutable.constants[affine.constant]
     channels = mutable.tensors[layer.outputs[0]].shape[1]
     row = None if by is None else np.broadcast_to(by.astype(np.float64).reshape(-1), (channels,))
     values = mutable.constants[filters]
@@ -227,11 +238,10 @@ def _folded_inputs(mutable: MutableGraph, affine: Affine, layer: Operator) -> tu
     settings = tuple(str(layer.attributes.get(name)) for name in ("group", "transB"))
     worked_out = (layer.kind, *settings, affine, filters)
     if affine.kind in ("Mul", "Div") or (affine.kind == "Sub" and not affine.map_first):
-        scaled = (
-            None
-            if values is None or row is None
-            else affine.scaled(values.astype(np.float64), _along_channels(row, layer, weight.shape))
-        )
+        if values is None or row is None:
+            scaled = None
+        else:
+            scaled = affine.scaled(values.astype(np.float64), _along_channels(row, layer, weight.shape))
         names = [
             mutable.add_constant(
                 f"{layer.name}.weight.folded", weight.shape, weight.dtype, scaled, of=worked_out
@@ -241,9 +251,10 @@ def _folded_inputs(mutable: MutableGraph, affine: Affine, layer: Operator) -> tu
     if biased or affine.kind in ("Add", "Sub"):
         old = mutable.constants[bias[0]] if biased else np.zeros(channels)
         shifted = None if old is None or row is None else affine.shifted(old.astype(np.float64), row)
-        shape = (
-            (channels,) if not biased else np.broadcast_shapes(mutable.tensors[bias[0]].shape, (channels,))
-        )
+        if not biased:
+            shape = (channels,)
+        else:
+            shape = np.broadcast_shapes(mutable.tensors[bias[0]].shape, (channels,))
         names.append(
             mutable.add_constant(
                 f"{layer.name}.bias.folded", shape, weight.dtype, shifted, of=("bias", affine, *bias)
@@ -257,7 +268,9 @@ def _along_channels(row: np.ndarray, layer: Operator, shape: tuple[int, ...]) ->
     if layer.kind == "Conv":  # [out, in / group, ...]
         return row.reshape(-1, *(1,) * (len(shape) - 1))
     if layer.kind == "Gemm":
-        return row.reshape(-1, 1) if layer.attributes.get("transB", 0) else row
+        if layer.attributes.get("transB", 0):
+            return row.reshape(-1, 1)
+        return row
     group = layer.attributes.get("group", 1)
     assert isinstance(group, int)
     # [in, out / group, ...]

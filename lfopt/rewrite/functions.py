@@ -19,11 +19,15 @@ class Function(NamedTuple):
 
     def __call__(self, operand: str) -> str:
         """The function of a term."""
-        return f"{self.kind}[x]({operand})" if self.kind in LABELLED else f"{self.kind}({operand})"
+        if self.kind in LABELLED:
+            return f"{self.kind}[x]({operand})"
+        return f"{self.kind}({operand})"
 
     def guard(self, *operands: str) -> str:
         """What must be known of these operands."""
-        return " and ".join(self.where.replace("{a}", operand) for operand in operands) if self.where else ""
+        if self.where:
+            return " and ".join(self.where.replace("{a}", operand) for operand in operands)
+        return ""
 
     @property
     def exact(self) -> bool:

@@ -45,7 +45,8 @@ def instances_as_groups(graph: Graph) -> Graph:
 
 def _recognise(mutable: MutableGraph, instance: Operator) -> None:
     """Put GroupNormalization in the place of the last of the parts, if they are that."""
-    split, last = mutable.plain_maker(instance.inputs[0]), mutable.only_reader(instance.outputs[0])
+    split = mutable.plain_maker(instance.inputs[0])
+    last = mutable.only_reader(instance.outputs[0])
     if (
         split is None
         or last is None
@@ -53,7 +54,8 @@ def _recognise(mutable: MutableGraph, instance: Operator) -> None:
         or not mutable.is_plain(last)
     ):
         return
-    source, grouped = mutable.tensors[split.inputs[0]], mutable.tensors[instance.inputs[0]]
+    source = mutable.tensors[split.inputs[0]]
+    grouped = mutable.tensors[instance.inputs[0]]
     if (
         mutable.tensors[last.outputs[0]].shape != source.shape
         or len(source.shape) < 3
@@ -74,15 +76,15 @@ def _recognise(mutable: MutableGraph, instance: Operator) -> None:
     )
     for kind, applied in (("Mul", _PerChannel.times), ("Add", _PerChannel.plus)):
         reader = mutable.only_reader(last.outputs[0])
-        operand = (
-            _by_channel(mutable, reader, last.outputs[0], channels)
-            if reader is not None and reader.kind == kind
-            else None
-        )
+        if reader is not None and reader.kind == kind:
+            operand = _by_channel(mutable, reader, last.outputs[0], channels)
+        else:
+            operand = None
         if reader is not None and operand is not None:
             value = mutable.constants[operand]
             worked_out += [kind, operand]
-            last, per_channel = reader, applied(per_channel, None if value is None else value.reshape(-1))
+            last = reader
+            per_channel = applied(per_channel, None if value is None else value.reshape(-1))
     constants = [
         mutable.add_constant(
             f"{instance.name}.{part}", (channels,), source.dtype, value, of=(part, *worked_out)
@@ -114,10 +116,9 @@ def _by_channel(mutable: MutableGraph, operator: Operator, read: str, channels: 
     ):
         return None
     own = mutable.tensors[others[0]].shape
-    return (
-        others[0]
-        if len(own) <= len(shape)
-        and (1,) * (len(shape) - len(own)) + own
-        in ((1, channels, *(1,) * (len(shape) - 2)), (1,) * len(shape))
-        else None
-    )
+    if len(own) <= len(shape) and (1,) * (len(shape) - len(own)) + own in (
+        (1, channels, *(1,) * (len(shape) - 2)),
+        (1,) * len(shape),
+    ):
+        return others[0]
+    return None

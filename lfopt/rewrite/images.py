@@ -45,7 +45,8 @@ def one_image(graph: Graph) -> tuple[Graph, int] | str:
 
 def _differs(graph: Graph, operator: Operator, several: set[str], images: int) -> str:
     """Why an operator does not treat every image alone and alike; "" if it does."""
-    call, row = Call.of(graph, operator), spec(operator.kind, operator.domain)
+    call = Call.of(graph, operator)
+    row = spec(operator.kind, operator.domain)
     if not any(name in several for name in operator.inputs):
         return "reads no image"
     if any(prod(shape) == 0 or (shape[_axis(shape)] if shape else 1) % images for shape in call.results):
@@ -80,7 +81,9 @@ def _differs(graph: Graph, operator: Operator, several: set[str], images: int) -
 def _shape_operand(operator: Operator) -> str:
     """The operand that is the shape of the result, or "" where there is none."""
     index = SHAPED.get(operator.kind, len(operator.inputs))
-    return operator.inputs[index] if index < len(operator.inputs) else ""
+    if index < len(operator.inputs):
+        return operator.inputs[index]
+    return ""
 
 
 def _part(shape: tuple[int, ...], image: int, images: int) -> Box:
@@ -109,7 +112,8 @@ def _narrowed(graph: Graph, several: set[str], images: int) -> Graph:
         if not (name := _shape_operand(operator)):
             continue
         index = SHAPED[operator.kind]
-        old, narrowed = graph.constants[name], mutable.tensors[operator.outputs[0]].shape
+        old = graph.constants[name]
+        narrowed = mutable.tensors[operator.outputs[0]].shape
         assert old is not None, "seen above"
         shape = np.array(
             narrowed
@@ -126,8 +130,8 @@ def _narrowed(graph: Graph, several: set[str], images: int) -> Graph:
 
 def _shrunk(old: np.ndarray, before: tuple[int, ...], after: tuple[int, ...]) -> list[int]:
     """A shape, of the same rank, for the result of one image. Of fewer axes it does not speak of images."""
-    return (
-        [b if extent == a != b else int(extent) for extent, a, b in zip(old, before, after, strict=True)]
-        if len(old) == len(before)
-        else old.tolist()
-    )
+    if len(old) == len(before):
+        return [
+            b if extent == a != b else int(extent) for extent, a, b in zip(old, before, after, strict=True)
+        ]
+    return old.tolist()

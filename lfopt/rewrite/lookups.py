@@ -83,7 +83,9 @@ def _one_hot(mutable: MutableGraph, product: Operator) -> _OneHot | None:
 
 def _look_up(mutable: MutableGraph, product: Operator, vectors: _OneHot) -> None:
     """Put the Gather in the place of the product."""
-    name, place, matrix = product.name, mutable.position[product.name], mutable.tensors[product.inputs[1]]
+    name = product.name
+    place = mutable.position[product.name]
+    matrix = mutable.tensors[product.inputs[1]]
     index = mutable.tensors[vectors.indices]
 
     def add(part: str, kind: str, inputs: tuple[str, ...], shape: tuple[int, ...]) -> str:

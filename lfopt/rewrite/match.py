@@ -60,13 +60,15 @@ class Chain:
     """A tree of one associative operator: the leaves that it combines, and its operators, the root first."""
 
     def __init__(self, leaves: tuple[str, ...], operators: tuple[str, ...]) -> None:
-        self.leaves, self.operators = leaves, operators
+        self.leaves = leaves
+        self.operators = operators
 
     @classmethod
     def of(cls, mutable: MutableGraph, root: Operator) -> Chain:
         """The largest chain below an operator; a result between that others read is a leaf."""
         leaves: list[str] = []
-        operators, loose = [root.name], _is_loose(mutable, root)
+        operators = [root.name]
+        loose = _is_loose(mutable, root)
 
         def walk(tensor: str) -> None:
             maker = mutable.plain_maker(tensor)
@@ -91,11 +93,10 @@ class Chain:
 
 def is_inner(mutable: MutableGraph, operator: Operator) -> bool:
     """Whether it is part of the chain of the operator that reads it."""
-    reader = (
-        mutable.only_reader(operator.outputs[0])
-        if operator.kind in ASSOCIATIVE and len(operator.inputs) == 2
-        else None
-    )
+    if operator.kind in ASSOCIATIVE and len(operator.inputs) == 2:
+        reader = mutable.only_reader(operator.outputs[0])
+    else:
+        reader = None
     if reader is None or reader.kind != operator.kind or not mutable.is_plain(reader):
         return False
     return _is_loose(mutable, reader) and _is_loose(mutable, operator)
@@ -123,9 +124,11 @@ def flattened(term: Apply) -> tuple[Term, ...]:
 
 def settings_of(mutable: MutableGraph, operator: Operator, operands: int) -> OperatorSettings:
     """What an operator is told besides its first operands."""
-    call, given = mutable.call(operator), operator.inputs[operands:]
+    call = mutable.call(operator)
+    given = operator.inputs[operands:]
     if spec(operator.kind).family is Family.REDUCTION:
-        axes, keeps = reduced_axes(call), bool(call.attribute("keepdims", 1))
+        axes = reduced_axes(call)
+        keeps = bool(call.attribute("keepdims", 1))
         key = (axes, keeps) if axes is not None else object()
         return OperatorSettings(
             operator.kind, operator.attributes, given, key, len(call.shape(0)), axes, keeps

@@ -102,7 +102,8 @@ def _chain(mutable: MutableGraph, last: Operator) -> list[Operator]:
 
 
 def _shortened(mutable: MutableGraph, chain: list[Operator], log: Log) -> bool:
-    start, end = chain[0].inputs[0], chain[-1].outputs[0]
+    start = chain[0].inputs[0]
+    end = chain[-1].outputs[0]
     moves = [operator for operator in chain if operator.kind in MOVES]
     functions = [operator for operator in chain if operator.kind not in MOVES]
     steps = composed(
@@ -124,7 +125,8 @@ def _shortened(mutable: MutableGraph, chain: list[Operator], log: Log) -> bool:
     for operator in chain:
         mutable.remove(operator.name)
     names: list[str] = []
-    tensor, dtype = start, mutable.tensors[start].dtype
+    tensor = start
+    dtype = mutable.tensors[start].dtype
     for place, step in enumerate(steps):
         last = place == len(steps) - 1 and not functions
         kind = "Reshape" if step[0] is None else "Transpose"
@@ -187,14 +189,20 @@ def composed(shape: Shape, moves: list[Step]) -> list[Step] | None:
         # it cuts anew what has not moved yet: what follows may start from it
         if regrouped is None and _in_order(flat):
             rest = composed(result, joined[place + 1 :]) if joined[place + 1 :] else []
-            return rest if rest is None or (rest and rest[0][0] is None) else [(None, result), *rest]
+            if rest is None or (rest and rest[0][0] is None):
+                return rest
+            return [(None, result), *rest]
         if regrouped is None:
-            return joined if len(joined) < len(moves) else None
+            if len(joined) < len(moves):
+                return joined
+            return None
         atoms = regrouped
     end = moves[-1][1]
     order = [atom for axis in atoms for atom in axis if atom[0] != 1]
     if _in_order(order):  # no element has moved
-        return [] if end == shape else [(None, end)]
+        if end == shape:
+            return []
+        return [(None, end)]
     return _with_transpose(shape, end, atoms, order)
 
 
@@ -219,7 +227,8 @@ def _regrouped(flat: list[Atom], shape: Shape) -> list[list[Atom]] | None:
                 continue
             if size % left:
                 return None
-            first, second = (left, (*path, 0)), (size // left, (*path, 1))
+            first = (left, (*path, 0))
+            second = (size // left, (*path, 1))
             axis.append(first)
             todo.append(second)
             left = 1
@@ -256,7 +265,9 @@ def _with_transpose(shape: Shape, end: Shape, atoms: list[list[Atom]], order: li
     before = tuple(after[perm.index(i)] for i in range(len(runs)))
     steps: list[Step] = [] if before == shape else [(None, before)]
     steps.append((perm, after))
-    return steps if after == end else [*steps, (None, end)]
+    if after == end:
+        return steps
+    return [*steps, (None, end)]
 
 
 def _is_run(places: list[int]) -> bool:

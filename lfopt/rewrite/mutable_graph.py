@@ -45,7 +45,9 @@ class MutableGraph:
     def maker(self, tensor: str) -> Operator | None:
         """The operator that makes a tensor; None for inputs and constants."""
         name = self.makers.get(tensor)
-        return None if name is None else self.operators[name]
+        if name is None:
+            return None
+        return self.operators[name]
 
     def plain_maker(self, tensor: str) -> Operator | None:
         """The maker of a tensor where rules may look into it.
@@ -53,7 +55,9 @@ class MutableGraph:
         A standard operator with one result in which no integers stand for real numbers.
         """
         operator = self.maker(tensor)
-        return None if operator is None or not self.is_plain(operator) else operator
+        if operator is None or not self.is_plain(operator):
+            return None
+        return operator
 
     def is_plain(self, operator: Operator) -> bool:
         """Whether it is a standard operator with one result, and neither that nor an operand is quantised."""
@@ -66,18 +70,16 @@ class MutableGraph:
     def only_reader(self, tensor: str) -> Operator | None:
         """The operator that reads a tensor which nothing else needs."""
         readers = self.readers.get(tensor, {})
-        return (
-            self.operators[next(iter(readers))] if len(readers) == 1 and tensor not in self.outputs else None
-        )
+        if len(readers) == 1 and tensor not in self.outputs:
+            return self.operators[next(iter(readers))]
+        return None
 
     def scalar(self, tensor: str) -> float | None:
         """Value of a constant of one element, None for everything else."""
         value = self.constants.get(tensor)
-        return (
-            float(value.reshape(-1)[0])
-            if value is not None and value.size == 1 and value.dtype.kind in "fiub"
-            else None
-        )
+        if value is not None and value.size == 1 and value.dtype.kind in "fiub":
+            return float(value.reshape(-1)[0])
+        return None
 
     def call(self, operator: Operator) -> Call:
         """The operator as the operator table sees it."""
@@ -220,7 +222,8 @@ class MutableGraph:
 
     def drop_dead(self) -> list[Operator]:
         """Take out operators that no output depends on, and say which they were."""
-        todo, dead = list(self.operators), []
+        todo = list(self.operators)
+        dead = []
         while todo:
             operator = self.operators.get(todo.pop())
             if operator is None or any(

@@ -47,12 +47,14 @@ def _map(graph: Graph, operator: Operator) -> str | None:
     if operator.domain or graph.tensors[operator.outputs[0]].quantization is not None:
         return None
     if operator.kind == "BatchNormalization":
-        source, others = operator.inputs[0], operator.inputs[1:]
+        source = operator.inputs[0]
+        others = operator.inputs[1:]
     elif operator.kind in SCALING:
         maps = [name for name in operator.inputs if name not in graph.constants]
         if len(maps) != 1 or (operator.kind == "Div" and operator.inputs[1] == maps[0]):
             return None
-        source, others = maps[0], tuple(name for name in operator.inputs if name in graph.constants)
+        source = maps[0]
+        others = tuple(name for name in operator.inputs if name in graph.constants)
     else:
         return None
     shape = graph.shape(source)
@@ -66,12 +68,15 @@ def _map(graph: Graph, operator: Operator) -> str | None:
     per_channel = operator.kind == "BatchNormalization" or all(
         (1, *graph.shape(name))[-4:] == (1, shape[1], 1, 1) for name in others
     )
-    return source if known and per_channel and shape[1] > 1 else None
+    if known and per_channel and shape[1] > 1:
+        return source
+    return None
 
 
 def _unit(mutable: MutableGraph, operator: Operator, source: str) -> str:
     """The result of a new depthwise convolution before an operator, which changes nothing."""
-    name, tensor = mutable.fresh(f"{operator.name}.channels"), mutable.tensors[source]
+    name = mutable.fresh(f"{operator.name}.channels")
+    tensor = mutable.tensors[source]
     channels = tensor.shape[1]
     weight = mutable.add_constant(
         f"{name}.weight", (channels, 1, 1, 1), tensor.dtype, np.ones((channels, 1, 1, 1))

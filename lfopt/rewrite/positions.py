@@ -36,7 +36,8 @@ def on_positions(graph: Graph) -> Graph:
 
     Views stand where such a part begins and ends.
     """
-    mutable, part = MutableGraph(graph), dict[str, None]()
+    mutable = MutableGraph(graph)
+    part = dict[str, None]()
     for operator in graph.operators:
         if (
             operator.name not in part
@@ -99,7 +100,8 @@ def _around(mutable: MutableGraph, first: Operator) -> dict[str, None]:
 
     Behind a map that is turned round, it ends where another map comes in.
     """
-    members, todo = {first.name: None}, [first]
+    members = {first.name: None}
+    todo = [first]
     while todo:
         operator = todo.pop()
         if operator.kind == "Transpose":
@@ -145,9 +147,10 @@ def _convert(mutable: MutableGraph, operator: Operator) -> None:
     form = _as_row if turned else _as_column
     result = new_tensor(mutable, f"{result_name}.column", form(tensor.shape), tensor.dtype)
     inputs = tuple(_input(mutable, index, operator, form) for index in range(len(operator.inputs)))
-    attributes = (
-        operator.attributes if spec(operator.kind).elementwise else _with_second_axis(operator.attributes)
-    )
+    if spec(operator.kind).elementwise:
+        attributes = operator.attributes
+    else:
+        attributes = _with_second_axis(operator.attributes)
     mutable.change(replace(operator, inputs=inputs, outputs=(result,), attributes=attributes))
     add_view(mutable, operator, result, result_name)
 
@@ -179,7 +182,8 @@ def _input(mutable: MutableGraph, index: int, operator: Operator, form: Callable
         return view_of(mutable, name, form(tensor.shape), f"{name}.column", operator)
     if index in spec(operator.kind).parameters or len(tensor.shape) < (3 if form is _as_row else 1):
         return name
-    value, shape = mutable.constants[name], form(tensor.shape)
+    value = mutable.constants[name]
+    shape = form(tensor.shape)
     return mutable.add_constant(
         f"{name}.column",
         shape,

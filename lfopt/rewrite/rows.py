@@ -33,7 +33,8 @@ def on_rows(graph: Graph) -> Graph:
 
     Views stand where such a part begins and ends.
     """
-    mutable, rows = MutableGraph(graph), dict[str, Rows]()
+    mutable = MutableGraph(graph)
+    rows = dict[str, Rows]()
     for operator in graph.operators:
         if operator.name not in rows and _is_layer(mutable, operator):
             part = _around(mutable, operator)
@@ -101,7 +102,8 @@ def _around(mutable: MutableGraph, layer: Operator) -> list[str]:
 
     Their rows are those of single heads.
     """
-    members, todo = {layer.name: None}, [layer]
+    members = {layer.name: None}
+    todo = [layer]
     while todo:
         operator = todo.pop()
         near = [maker for name in operator.inputs if name and (maker := mutable.maker(name)) is not None]
@@ -149,11 +151,10 @@ def _convert(mutable: MutableGraph, operator: Operator, rows: Rows) -> None:
     if operator.kind == "Gemm":
         matrix, *bias = (name for name in inputs[1:] if name)
         matrix = _transposed(mutable, matrix) if operator.attributes.get("transB", 0) else matrix
-        product = (
-            new_tensor(mutable, f"{result_name}.product", (*rows, tensor.shape[-1]), tensor.dtype)
-            if bias
-            else result
-        )
+        if bias:
+            product = new_tensor(mutable, f"{result_name}.product", (*rows, tensor.shape[-1]), tensor.dtype)
+        else:
+            product = result
         mutable.change(
             replace(operator, kind="MatMul", inputs=(inputs[0], matrix), outputs=(product,), attributes={})
         )
@@ -202,7 +203,8 @@ def _input(mutable: MutableGraph, index: int, operator: Operator, rows: Rows) ->
 
 def _transposed(mutable: MutableGraph, name: str) -> str:
     """A constant matrix, transposed; the same one each time."""
-    tensor, value = mutable.tensors[name], mutable.constants[name]
+    tensor = mutable.tensors[name]
+    value = mutable.constants[name]
     turn = Operator(f"{name}.turned", "Transpose", (name,), (f"{name}.transposed",), {"perm": (1, 0)})
     if (known := mutable.same(turn.kind, turn.inputs, turn.attributes)) is not None:
         return known

@@ -64,7 +64,8 @@ def rewrite_all(graph: Graph) -> Rewriting:
 
 def rewrite_with(graph: Graph, rules: tuple[Rule, ...]) -> Rewriting:
     """Some rules alone, greedily, to a fixpoint."""
-    log, mutable = Log(), MutableGraph(graph)
+    log = Log()
+    mutable = MutableGraph(graph)
     Engine(mutable, Facts(mutable), log).run_to_fixpoint(Index.of(rules), mutable.operators)
     mutable.drop_dead()
     return finished(mutable, log)

@@ -133,7 +133,9 @@ def depth(term: Term) -> int:
     >>> depth(parse("Sqrt(a) * b")), depth(parse("a"))
     (2, 0)
     """
-    return 1 + max((depth(operand) for operand in term.operands), default=0) if isinstance(term, Apply) else 0
+    if isinstance(term, Apply):
+        return 1 + max((depth(operand) for operand in term.operands), default=0)
+    return 0
 
 
 def _term(node: ast.expr) -> Term:

@@ -155,7 +155,8 @@ class Machine:
         self.dram: dict[str, np.ndarray] = {}  # maps, whole; the values of those in the second level too
         self.written: dict[str, np.ndarray] = {}  # bool, per map: which elements anybody wrote
         for name in self.graph.inputs:
-            tensor, value = self.graph.tensors[name], self.inputs.get(name)
+            tensor = self.graph.tensors[name]
+            value = self.inputs.get(name)
             if value is None or value.shape != tensor.shape or _type(value) != tensor.dtype:
                 given = "nothing" if value is None else f"{_type(value)} {list(value.shape)}"
                 raise InvalidPlan(
@@ -207,10 +208,8 @@ class Machine:
                 self._step(step, inside)
             except (NotOnChip, Overrun, IndexError, KeyError) as error:
                 raise Violation(f"group {group.id}, step {count} ({_describe(step)}): {error}") from error
-        here, level_2 = (
-            self.buffer,
-            L2Bytes(self.counted.pop("l2 read", 0), self.counted.pop("l2 written", 0)),
-        )
+        here = self.buffer
+        level_2 = L2Bytes(self.counted.pop("l2 read", 0), self.counted.pop("l2 written", 0))
         return GroupExecution(
             group.id,
             DramBytes(**self.counted),
@@ -593,7 +592,8 @@ class Machine:
 
     def _from_buffer(self, name: str, box: Box) -> np.ndarray:
         """A box of a map or view on chip, under its name or that of the map behind the view."""
-        root, shape = self.root[name], self.graph.shape(name)
+        root = self.root[name]
+        shape = self.graph.shape(name)
         root_shape = self.graph.shape(root)
         if box_elements(box) == 0:
             tensor = self.graph.tensors[name]
@@ -603,25 +603,29 @@ class Machine:
         if root_shape == shape:
             return self.buffer.read_rows(root, box)
         if keeps_rows(root_shape, shape):
-            axis, own = row_axis(shape), row_axis(root_shape)
+            axis = row_axis(shape)
+            own = row_axis(root_shape)
             rows = box[axis] if axis is not None else (0, 1)
-            part = (
-                whole(root_shape)
-                if own is None or root_shape[own] == 1
-                else cut(whole(root_shape), own, rows)
-            )
+            if own is None or root_shape[own] == 1:
+                part = whole(root_shape)
+            else:
+                part = cut(whole(root_shape), own, rows)
             seen = whole(shape) if axis is None or shape[axis] == 1 else cut(whole(shape), axis, rows)
             return self.buffer.read_rows(root, part).reshape(box_shape(seen))[slices(box, seen)]
         return self.buffer.read_rows(root, whole(root_shape)).reshape(shape)[slices(box)]
 
 
 def _type(value: np.ndarray) -> str:
-    return "string" if value.dtype.kind in "OSUT" else value.dtype.name
+    if value.dtype.kind in "OSUT":
+        return "string"
+    return value.dtype.name
 
 
 def _first_row(box: Box) -> int:
     axis = row_axis(box_shape(box))
-    return 0 if axis is None else box[axis][0]
+    if axis is None:
+        return 0
+    return box[axis][0]
 
 
 def _describe(step: Step) -> str:

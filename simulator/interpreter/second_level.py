@@ -17,7 +17,8 @@ class SecondLevelMemory:
     """Ownership of the bytes 0 .. l2_bytes - 1 by the maps that a plan places there."""
 
     def __init__(self, graph: Graph, hardware: Hardware, memory: Sequence[DramTensor]) -> None:
-        self.graph, self.hardware = graph, hardware
+        self.graph = graph
+        self.hardware = hardware
         self.entries = {entry.name: entry for entry in memory if entry.memory == "l2"}
         self._numbers = {name: number for number, name in enumerate(self.entries)}
         # by map: its address, less the bytes below it in which nothing ever lies
@@ -57,7 +58,8 @@ class SecondLevelMemory:
 
         In a row, the other axes are in order.
         """
-        entry, shape = self.entries[name], self.graph.shape(name)
+        entry = self.entries[name]
+        shape = self.graph.shape(name)
         axis = row_axis(shape)
         row = [1 if k != axis else extent for k, extent in enumerate(shape)]
         others = [extent if k != axis else 1 for k, extent in enumerate(shape)]

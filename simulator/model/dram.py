@@ -43,9 +43,11 @@ def access(
         return DramAccess()
     if hardware.plain_dram or not step.bytes:
         return DramAccess(step.bytes)
-    runs, reach = 1, step.bytes
+    runs = 1
+    reach = step.bytes
     if step.gather:
-        runs, reach = max(gathered_pieces(flow.calls[operators[step.gather]], step.box), 1), 0
+        runs = max(gathered_pieces(flow.calls[operators[step.gather]], step.box), 1)
+        reach = 0
     elif step.tensor in accesses:
         apart, elements = runs_in(accesses[step.tensor], step.box)
         runs = max(apart, 1)
@@ -69,7 +71,8 @@ def in_runs(runs: int, size: int, hardware: Hardware, reach: int = 0) -> DramAcc
 
 def _runs(step: Transfer, shape: tuple[int, ...]) -> tuple[int, int]:
     """(contiguous runs, bytes from first to last) of a box of a map in DRAM."""
-    axis, extents = row_axis(shape), box_shape(step.box)
+    axis = row_axis(shape)
+    extents = box_shape(step.box)
     across = [(part, whole) for k, (part, whole) in enumerate(zip(extents, shape, strict=True)) if k != axis]
     if all(part == whole for part, whole in across):
         return 1, step.bytes

@@ -107,7 +107,8 @@ class Met(NamedTuple):
 
 def transfer_cycles(transfer: Transfer, hardware: Hardware) -> int:
     """Cycles that a transfer holds its channel of the port of its memory, the latency and DRAM aside."""
-    size, axis = transfer.bytes, CHANNEL_AXIS_OF_RANK.get(len(transfer.box))
+    size = transfer.bytes
+    axis = CHANNEL_AXIS_OF_RANK.get(len(transfer.box))
     if transfer.place >= 0 and axis is not None and transfer.kind in ("input", "output", "spill", "l2"):
         channels = transfer.box[axis][1] - transfer.box[axis][0]
         size = max(
@@ -165,14 +166,17 @@ class Engines:
         """Cycles that a step holds its engine, once it is set up and what it needs is there."""
         if isinstance(step, Transfer):
             cycles = transfer_cycles(step, self.hardware)
-            return cycles if self._as_port or step.kind == "l2" else max(cycles, self.dram_cycles(step))
+            if self._as_port or step.kind == "l2":
+                return cycles
+            return max(cycles, self.dram_cycles(step))
         if isinstance(step, Carry):
             return self._carry_cycles(step.box)
         return sum(self.command(part).cycles for part in self.split(step))
 
     def _carry_cycles(self, box: Box) -> int:
         """Cycles of a copy within the buffer: that of an operator of one operand on the vector lanes."""
-        size, axis = box_elements(box), CHANNEL_AXIS_OF_RANK.get(len(box))
+        size = box_elements(box)
+        axis = CHANNEL_AXIS_OF_RANK.get(len(box))
         if not size or axis is None:
             return COMMAND_CYCLES + ceil(size / self.hardware.vector_lanes)
         channels = box[axis][1] - box[axis][0]
@@ -227,11 +231,9 @@ class Engines:
 
     def _bands(self, step: Compute) -> Sequence[Compute]:
         parts = self._parts(step)
-        return (
-            [replace(step, boxes=((*step.boxes[0][:2], *part),)) for part in parts]
-            if len(parts) > 1
-            else (step,)
-        )
+        if len(parts) > 1:
+            return [replace(step, boxes=((*step.boxes[0][:2], *part),)) for part in parts]
+        return (step,)
 
     def _parts(self, step: Compute) -> Sequence[tuple[Span, ...]]:
         """Rows and columns of each command of a computation; one empty tuple for maps that have none."""
@@ -272,27 +274,25 @@ class Engines:
         return self._kept[key]
 
     def _contraction(self, op: int, step: Compute, kept: Met | None) -> CommandTiming:
-        hardware, call = self.hardware, self.flow.calls[op]
+        hardware = self.hardware
+        call = self.flow.calls[op]
         c = contraction_loops(call, step.boxes[0], step.inputs)
         blocks = c.groups * ceil(c.outer / hardware.mac_columns)
         if not c.pixels or not blocks:
             return CommandTiming(COMMAND_CYCLES)
         factors = step.last and call.constant[1]
-        biases = (
-            ceil(Fraction(hardware.constant_bits(bias=True), hardware.constant_bits(bias=False)))
-            if factors and call.has(2)
-            else 0
-        )
+        if factors and call.has(2):
+            biases = ceil(Fraction(hardware.constant_bits(bias=True), hardware.constant_bits(bias=False)))
+        else:
+            biases = 0
         if c.depthwise:
             busy, size, late = self._depthwise(call, step, c, kept)
             block = self._block(busy, c.pixels, step, factors=factors)
             return CommandTiming(
                 ceil(blocks * block) + COMMAND_CYCLES, size + hardware.weight_latency, c.pixels, late
             )
-        passes, rows = (
-            c.passes(hardware.mac_rows, hardware.window_columns),
-            c.rows if kept is None else kept.rows,
-        )
+        passes = c.passes(hardware.mac_rows, hardware.window_columns)
+        rows = c.rows if kept is None else kept.rows
         bits = hardware.constant_bits(bias=False) if call.constant[1] else 8 * hardware.element_bytes
         # cycles in which a row of weights arrives
         row = Fraction(min(c.outer, hardware.mac_columns) * bits, 8 * hardware.weight_port_bytes)
@@ -302,7 +302,8 @@ class Engines:
         # or before them
         together = rows * sum(count * _pixels(c.pixels + ceil(size * row)) for count, size in passes)
         if together < busy:
-            busy, fill = together, ceil(fill * row)
+            busy = together
+            fill = ceil(fill * row)
         else:
             words = sum(
                 (count * (size + self._conflicts(size - c.pixels)) for count, size in passes), Fraction(0)
@@ -320,7 +321,9 @@ class Engines:
         to pass the one moves on by so many banks against the other.
         """
         banks = self.hardware.window_columns
-        return Fraction(gcd(idle, banks), banks) if idle > 0 and idle % banks else Fraction(0)
+        if idle > 0 and idle % banks:
+            return Fraction(gcd(idle, banks), banks)
+        return Fraction(0)
 
     def _depthwise(
         self, call: Call, step: Compute, c: ContractionLoops, kept: Met | None
@@ -330,9 +333,12 @@ class Engines:
         Of a depthwise convolution and one block of channels.
         While neighbouring pixels grow, the banks of the accumulators that they lie in are not drained.
         """
-        hardware, box = self.hardware, step.boxes[0]
+        hardware = self.hardware
+        box = step.boxes[0]
         rows, columns, met = kept or (c.rows, c.columns, 0)
-        together, taps, stride = 1, hardware.window_columns if c.side_by_side else 1, 1
+        together = 1
+        taps = hardware.window_columns if c.side_by_side else 1
+        stride = 1
         if c.side_by_side and kept is not None and step.first:
             stride = sliding(call).stride_columns
             together, taps = reach(
@@ -347,7 +353,8 @@ class Engines:
         if together == 1:
             return sum(rows * max(_pixels(c.pixels), group) for group in groups), groups[0], 0
         width = max(box[3][1] - box[3][0], 1)
-        lines, line = c.pixels // width, ceil(width / together)
+        lines = c.pixels // width
+        line = ceil(width / together)
         steps = [rows * lines * line + met * (group > stride) for group in groups]
         busy = sum(
             max(rows * max(_pixels(lines * line), group), step)
@@ -361,10 +368,12 @@ class Engines:
 
     def _passes(self, op: int, step: Compute, inner: int | None, kept: Met | None) -> CommandTiming:
         """Timing of a command that is no contraction."""
-        hardware, cycles = self.hardware, COMMAND_CYCLES
+        hardware = self.hardware
+        cycles = COMMAND_CYCLES
         rows, columns, sums = vector_passes(self.flow.calls[op], len(self.flow.operands[op]))
         if kept is not None:
-            rows, columns = kept.rows, kept.columns
+            rows = kept.rows
+            columns = kept.columns
         if inner is not None:
             rows = max(rows * inner // self.flow.calls[op].rows_in(0), 1)
         moved = self._moved(op, step)
@@ -372,7 +381,8 @@ class Engines:
             return CommandTiming(sum(moved), copies=tuple(moved))
         passes = rows * columns if sums else rows * ceil(columns / hardware.window_columns)
         for box in step.boxes:
-            size, channel = box_elements(box), CHANNEL_AXIS_OF_RANK.get(len(box))
+            size = box_elements(box)
+            channel = CHANNEL_AXIS_OF_RANK.get(len(box))
             if size and channel is not None and not sums:
                 channels = box[channel][1] - box[channel][0]
                 pixels = size // channels
@@ -386,7 +396,8 @@ class Engines:
 
     def _moved(self, op: int, step: Compute) -> list[int] | None:
         """Cycles per copy of an operator that only moves channels, one pass per block; None of others."""
-        call, cycles = self.flow.calls[op], list[int]()
+        call = self.flow.calls[op]
+        cycles = list[int]()
         if call.operator.kind not in MOVES:
             return None
         for k, box in enumerate(step.boxes):
@@ -414,21 +425,21 @@ class Engines:
         return max(busy, pixels + DRAIN_GAP, Fraction(pixels + BLOCK_CYCLES + FACTOR_CYCLES * factors, banks))
 
     def _contract(self, op: int, step: Compute) -> ComputeWork:
-        hardware, call = self.hardware, self.flow.calls[op]
+        hardware = self.hardware
+        call = self.flow.calls[op]
         c = contraction_loops(call, step.boxes[0], step.inputs)
-        second = (
-            Fraction(hardware.constant_bits(bias=False), 8)
-            if call.constant[1]
-            else Fraction(hardware.element_bytes)
-        )
-        tiles, taps = ceil(c.outer / hardware.mac_columns), c.rows * c.columns
+        if call.constant[1]:
+            second = Fraction(hardware.constant_bits(bias=False), 8)
+        else:
+            second = Fraction(hardware.element_bytes)
+        tiles = ceil(c.outer / hardware.mac_columns)
+        taps = c.rows * c.columns
         # of the pixels, per tile
         passes = c.rows * sum(count for count, _ in c.passes(hardware.mac_rows, hardware.window_columns))
-        reads = (
-            c.groups * c.outer * c.rows * c.pixels
-            if c.depthwise
-            else c.groups * tiles * taps * c.pixels * c.inner
-        )
+        if c.depthwise:
+            reads = c.groups * c.outer * c.rows * c.pixels
+        else:
+            reads = c.groups * tiles * taps * c.pixels * c.inner
         sums = hardware.accumulator_bytes * ((not step.first) + (not step.last))
         met = ceil(c.groups * c.outer * c.inner * taps * second)  # bytes of operand 1
         return ComputeWork(

@@ -46,13 +46,15 @@ class Meter:
 
         Its buffer may have another size, on which the cycles of steps do not depend.
         """
-        self.flow, self.hardware = flow, hardware
+        self.flow = flow
+        self.hardware = hardware
         self.accelerator = Accelerator(Dataflow.of(flow.graph), hardware)
         self._cycles: dict[Hashable, int] = {} if known is None else known._cycles  # noqa: SLF001  (of the same class)
 
     def figures(self, places: Sequence[Place], steps: Sequence[Node]) -> Figures:
         """Bytes, cycles and energy of a schedule; beyond WALKED steps, cycles are extrapolated."""
-        moved, spending = dram_bytes(steps), Spending(self.hardware)
+        moved = dram_bytes(steps)
+        spending = Spending(self.hardware)
         weights = 0
         for times, step in counted_leaves(steps):
             if isinstance(step, Compute):
@@ -70,7 +72,8 @@ class Meter:
 
     def without_steps(self, mask: int, dram: DramBytes) -> Figures:
         """Figures of a group without steps: its bytes through the port beside operators on whole maps."""
-        spending, compute = Spending(self.hardware), 0
+        spending = Spending(self.hardware)
+        compute = 0
         spending.transfer(dram.total, in_runs(1, dram.total, self.hardware), dram.weight)
         for i in bits(mask):
             step = self._whole(i)
@@ -89,13 +92,15 @@ class Meter:
 
         All rows are taken to be like those in the middle of the map.
         """
-        step, times = self._whole(op), 1.0
+        step = self._whole(op)
+        times = 1.0
         axes = [row_axis(box_shape(box)) for box in step.boxes]
         height = max(
             (box[axis][1] for box, axis in zip(step.boxes, axes, strict=True) if axis is not None), default=1
         )
         if 0 < rows < height:
-            times, boxes = height / rows, list[Box]()
+            times = height / rows
+            boxes = list[Box]()
             for box, axis in zip(step.boxes, axes, strict=True):
                 if axis is not None:
                     first = max(box[axis][1] - rows, 0) // 2
@@ -140,7 +145,8 @@ class Meter:
         A cycle has at most mac_rows x mac_columns products; products with padding are left out. What is no
         contraction counts nothing: it may be part of another command.
         """
-        call, hardware = self.flow.calls[op], self.hardware
+        call = self.flow.calls[op]
+        hardware = self.hardware
         if self.flow.specs[op].tiling is not Tiling.CONTRACT:
             return Figures(0, 0, 0)
         c, meet = contraction_loops(call), 1.0  # share of the products that do not meet padding

@@ -117,7 +117,9 @@ def step_at(nodes: Sequence[Node], number: int) -> Step:
                 sum(iteration * d for iteration, d in zip(iterations, along, strict=True))
                 for along in zip(*node.strides, strict=True)
             )
-            return node.moved(by) if node.strides else node
+            if node.strides:
+                return node.moved(by)
+            return node
         nodes = node.body
         iteration, number = divmod(number, size // node.count)
         iterations.append(iteration)
@@ -295,7 +297,8 @@ class _SlotWalk:
             rows = self._rows(i, results, by)
         names = self.flow.calls[i].operator.inputs
         for operand in self.flow.operands[i]:
-            name, reads = names[operand.input], operand.reads
+            name = names[operand.input]
+            reads = operand.reads
             root = self.flow.maps[operand.map].name
             if name != root and self.contents.knows(name):
                 reads = self.flow.specs[i].reads(self.flow.calls[i], operand.input)
@@ -401,7 +404,9 @@ class _SlotWalk:
             self.flow.maps[operand.map].shape, call.shape(operand.input)
         ):
             return None
-        return step.moved(by).inputs if by else step.inputs
+        if by:
+            return step.moved(by).inputs
+        return step.inputs
 
     def _read_constants(self, i: int, step: Compute, by: Stride) -> None:
         """Use the weight blocks that the step reads a part of."""

@@ -19,7 +19,9 @@ class ParameterResidency:
     """
 
     def __init__(self, flow: Dataflow, index: dict[str, int], hardware: Hardware) -> None:
-        self.flow, self.index, self.hardware = flow, index, hardware
+        self.flow = flow
+        self.index = index
+        self.hardware = hardware
         self.stores = {  # in bytes; tables have one of their own where their number is limited
             Space.FACTORS: ParameterStore(hardware.parameter_store_bytes),
             Space.TABLES: ParameterStore(hardware.parameter_tables * TABLE_BYTES),
@@ -35,7 +37,9 @@ class ParameterResidency:
         fork = ParameterResidency(self.flow, self.index, self.hardware)
         for space, store in self.stores.items():
             fork.stores[space].free = store.free
-        fork._lying, fork._loaded, fork._used = {**self._lying}, {**self._loaded}, {**self._used}
+        fork._lying = {**self._lying}
+        fork._loaded = {**self._loaded}
+        fork._used = {**self._used}
         return fork
 
     def begin(self, nodes: Sequence[Node]) -> None:
@@ -68,7 +72,9 @@ class ParameterResidency:
 
     def there(self, ops: Sequence[int]) -> int:
         """Cycle in which the parameters of all these operators are loaded."""
-        return self._loaded.get(ops[0], 0) if len(ops) == 1 else max([self._loaded.get(op, 0) for op in ops])
+        if len(ops) == 1:
+            return self._loaded.get(ops[0], 0)
+        return max([self._loaded.get(op, 0) for op in ops])
 
     def read(self, ops: Sequence[int], done: int) -> None:
         """Note the cycle in which a command that uses these operators' parameters is done."""
@@ -76,8 +82,6 @@ class ParameterResidency:
             self._used[op] = done
 
     def _space(self, transfer: Transfer) -> Space:
-        return (
-            parameter_space(self.flow.calls[self.index[transfer.tensor]])
-            if self.hardware.parameter_tables
-            else Space.FACTORS
-        )
+        if self.hardware.parameter_tables:
+            return parameter_space(self.flow.calls[self.index[transfer.tensor]])
+        return Space.FACTORS

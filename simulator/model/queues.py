@@ -124,7 +124,9 @@ class BlockPart(NamedTuple):
 
 def latency(transfer: Transfer, hardware: Hardware) -> int:
     """Cycles before the first byte of a transfer: a second level of memory answers at once."""
-    return 0 if transfer.kind == "l2" else hardware.port_latency
+    if transfer.kind == "l2":
+        return 0
+    return hardware.port_latency
 
 
 class Queues:
@@ -139,7 +141,10 @@ class Queues:
     def __init__(
         self, flow: Dataflow, index: dict[str, int], hardware: Hardware, accesses: AccessPatterns
     ) -> None:
-        self.flow, self.index, self.hardware, self.accesses = flow, index, hardware, accesses
+        self.flow = flow
+        self.index = index
+        self.hardware = hardware
+        self.accesses = accesses
         self.users: list[Users] = []
         self.traces: list[RegionHistory] = []  # of the groups before
         self.homes: dict[str, tuple[int, int]] = {}  # per map: (place, number of its row 0)
@@ -163,16 +168,18 @@ class Queues:
         """A copy of the queues as they are now, to time a group that begins now."""
         fork = Queues(self.flow, self.index, self.hardware, self.accesses)
         fork._spans = self._spans
-        fork.users, fork.traces, fork.parameters, fork.sent = (
-            self.users,
-            self.traces,
-            self.parameters.ahead(),
-            {**self.sent},
-        )
+        fork.users = self.users
+        fork.traces = self.traces
+        fork.parameters = self.parameters.ahead()
+        fork.sent = {**self.sent}
         recent = max(self.hardware.queue_depth, self.hardware.transfers_in_flight)
         fork.line = Timeline(*(queue[-recent:] for queue in self.line))
-        fork.entered, fork.fetching = self.entered, self.fetching
-        fork.begun, fork.ended, fork.room, fork.done = self.begun, self.ended, self.room, {**self.done}
+        fork.entered = self.entered
+        fork.fetching = self.fetching
+        fork.begun = self.begun
+        fork.ended = self.ended
+        fork.room = self.room
+        fork.done = {**self.done}
         return fork
 
     def begin(self, nodes: Sequence[Node], places: Sequence[Place]) -> None:
@@ -191,7 +198,10 @@ class Queues:
                     place, others, [t for t in self.traces if t.start < place.end and place.address < t.end]
                 )
             )
-        self.homes, self.lying, self.pieces, self.blocks = {}, {}, {}, {}
+        self.homes = {}
+        self.lying = {}
+        self.pieces = {}
+        self.blocks = {}
 
     def _enter(self, queue: int) -> int:
         """Cycle in which the next command enters a queue: 0 loads, 1 stores, 2 computes."""
@@ -199,7 +209,9 @@ class Queues:
         before = self.line[queue]
         if len(before) >= self.hardware.queue_depth:
             self.entered = max(self.entered, before[-self.hardware.queue_depth][1])
-        return self.entered if self.hardware.overlap else max(self.entered, self.line.end)
+        if self.hardware.overlap:
+            return self.entered
+        return max(self.entered, self.line.end)
 
     def fetch(self, steps: int) -> None:
         """Fetch the program of the next `steps` steps as written: part of a loop, or one."""
@@ -211,12 +223,15 @@ class Queues:
     def transfer(self, transfer: Transfer, cycles: int) -> None:
         """Issue the next command, a transfer that holds its channel for `cycles`."""
         wait = self._store(transfer) if transfer.store else self._load(transfer)
-        queue, ahead, level_2 = int(transfer.store), self.hardware.transfers_in_flight, transfer.kind == "l2"
+        queue = int(transfer.store)
+        ahead = self.hardware.transfers_in_flight
+        level_2 = transfer.kind == "l2"
         before = self.done.get((level_2, transfer.store), ())
         start = max(self._enter(queue), wait, before[-ahead] if len(before) >= ahead else 0)
         done = max(start + latency(transfer, self.hardware), before[-1] if before else 0) + cycles
         if not transfer.store and not level_2:
-            done, self.fetching = done + self.fetching, 0
+            done = done + self.fetching
+            self.fetching = 0
         self.done[level_2, transfer.store] = (*before, done)[-ahead:]
         self.line[queue].append((start, done))
         self.busy[queue] += 0 if level_2 else cycles
@@ -231,9 +246,12 @@ class Queues:
 
     def compute(self, step: Compute, command: CommandTiming) -> None:
         """Issue the next command, part of a computation."""
-        op, hardware = self.index[step.operator], self.hardware
-        reads, writes = list(self._operands(op, step)), list(self._results(op, step))
-        entered, flight = self._enter(2), (op, *[self.index[name] for name in step.then])
+        op = self.index[step.operator]
+        hardware = self.hardware
+        reads = list(self._operands(op, step))
+        writes = list(self._results(op, step))
+        entered = self._enter(2)
+        flight = (op, *[self.index[name] for name in step.then])
         wait = max(entered, self.parameters.there(flight))
         for place, spans in reads:
             users = self.users[place]
@@ -274,7 +292,8 @@ class Queues:
 
         It waits for all that came to the places of its map.
         """
-        entered, target = self._enter(2), self.users[step.place]
+        entered = self._enter(2)
+        target = self.users[step.place]
         spans = target.spans(step.slot, row_count(box_shape(step.box)))
         lying = [self.users[place] for place in self.lying.get(step.tensor, ())]
         wait = max(entered, _last(target.loaded, spans), _last(target.stored, spans))
@@ -304,7 +323,8 @@ class Queues:
         """Cycle in which the slots of a load are free; note what comes there."""
         if load.kind == "parameter":
             return self.parameters.load(load)
-        users, spans = self.users[load.place], self._numbers(load)
+        users = self.users[load.place]
+        spans = self._numbers(load)
         wait = max(_last(users.used, spans), _last(users.stored, spans), self._sent(load))
         for k in users.others:
             wait = max(wait, self.users[k].latest[0], self.users[k].latest[2])
@@ -341,7 +361,8 @@ class Queues:
 
     def _store(self, store: Transfer) -> int:
         """Cycle in which the contents of a store are complete."""
-        users, spans = self.users[store.place], self._numbers(store)
+        users = self.users[store.place]
+        spans = self._numbers(store)
         return max(_last(users.computed, spans), _last(users.loaded, spans))
 
     def _results(self, op: int, step: Compute) -> Iterator[tuple[int, Sequence[Span]]]:
@@ -357,7 +378,8 @@ class Queues:
     def _operands(self, op: int, step: Compute) -> Iterator[tuple[int, Sequence[Span]]]:
         """(place, slots) of every operand of a step that earlier steps have put on chip."""
         flow = self.flow
-        call, maps = flow.calls[op], {o.input: o for o in flow.operands[op]}
+        call = flow.calls[op]
+        maps = {o.input: o for o in flow.operands[op]}
         for index, name in enumerate(call.operator.inputs):
             operand = maps.get(index)
             root = flow.maps[operand.map].name if operand else name
@@ -379,12 +401,14 @@ class Queues:
 
     def _rows(self, op: int, index: int, step: Compute, reads: RowReads) -> tuple[int, int]:
         """Span of rows of an operand that the step reads."""
-        low, high = reads.rows_out, 0
+        low = reads.rows_out
+        high = 0
         for box in step.boxes:
             axis = row_axis(box_shape(box))
             start, stop = (0, reads.rows_out) if axis is None else box[axis]
             if start < stop:
-                low, high = min(low, start), max(high, stop)
+                low = min(low, start)
+                high = max(high, stop)
         if high <= low:
             return 0, 0
         if high - low == 1 and high <= reads.rows_out:

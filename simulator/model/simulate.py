@@ -169,7 +169,11 @@ class _Network:
             return "weight"
         if name in self.flow.graph.inputs:
             return "input"
-        return "output" if name in self.outputs else "l2" if name in self.level_2 else "map"
+        if name in self.outputs:
+            return "output"
+        if name in self.level_2:
+            return "l2"
+        return "map"
 
     def alone_bytes(self, op: int) -> int:
         """DRAM bytes of one operator by itself, every tensor once."""
@@ -286,13 +290,13 @@ def _by_steps(group: PlannedGroup, network: _Network, accelerator: Accelerator, 
         elif step.kind == "l2":
             tally.transfer_in_l2(network.root(step.tensor), times * step.bytes, store=step.store)
         else:
-            source = (
-                network.flow.operators[network.index[step.gather]].inputs[0]
-                if step.gather
-                else network.root(step.tensor)
-            )
+            if step.gather:
+                source = network.flow.operators[network.index[step.gather]].inputs[0]
+            else:
+                source = network.root(step.tensor)
             source = parameters_of(step.tensor) if step.kind == "parameter" else source
-            weights, access = step.kind == "weight" and not step.gather, accelerator.access(step) * times
+            weights = step.kind == "weight" and not step.gather
+            access = accelerator.access(step) * times
             tally.transfer(source, times * step.bytes, store=step.store, access=access, weights=weights)
     return tally
 
@@ -304,12 +308,14 @@ def _by_formula(group: PlannedGroup, network: _Network, accelerator: Accelerator
     Bytes beyond every tensor once go to what the first operator reads, its first map or its largest weight,
     and to the first map stored.
     """
-    hardware, flow = accelerator.hardware, network.flow
+    hardware = accelerator.hardware
+    flow = network.flow
     tally = _Tally(hardware, group.dram, why=group.unexecutable or "the plan has no steps for it")
     members = [network.index[name] for name in group.nodes]
     first = members[0]
     (mask,) = masks_of(flow, [group.nodes])
-    inputs, outputs = loaded_maps(flow, mask), stored_maps(flow, group)
+    inputs = loaded_maps(flow, mask)
+    outputs = stored_maps(flow, group)
     for name in inputs:
         tally.transfer(name, network.maps[name], store=False)
     for name in outputs:
@@ -343,11 +349,10 @@ def _by_formula(group: PlannedGroup, network: _Network, accelerator: Accelerator
     loads, stores = (
         sum(-(-moves[k] // hardware.port_bytes) for moves in tally.moved.values()) for k in (0, 1)
     )
-    shared = (
-        0
-        if hardware.dram_bytes_per_second is None
-        else hardware.dram_cycles(tally.access.burst_bytes, tally.access.pages)
-    )
+    if hardware.dram_bytes_per_second is None:
+        shared = 0
+    else:
+        shared = hardware.dram_cycles(tally.access.burst_bytes, tally.access.pages)
     dma = hardware.port_latency + max(loads, stores, shared)
     tally.cycles = Cycles(dma, compute, max(dma, compute) if hardware.overlap else dma + compute, "formula")
     return tally
@@ -458,7 +463,9 @@ def _check_counts(where: str, *values: int) -> None:
 
 
 def _few_digits(value: int) -> str:
-    return str(value) if abs(value) <= MAX_COUNT << 8 else f"a number of {value.bit_length()} bits"
+    if abs(value) <= MAX_COUNT << 8:
+        return str(value)
+    return f"a number of {value.bit_length()} bits"
 
 
 class _CheckedGroup:
@@ -466,7 +473,8 @@ class _CheckedGroup:
 
     def __init__(self, group: PlannedGroup, flow: Dataflow, attentions: Attentions) -> None:
         self.attentions = attentions
-        self.group, self.flow = group, flow
+        self.group = group
+        self.flow = flow
         names = set(group.nodes)
         self.members = {
             operator.name: i for i, operator in enumerate(flow.operators) if operator.name in names
@@ -578,7 +586,9 @@ class _CheckedGroup:
             )
 
     def _weights(self, operator: str) -> Sequence[Weight]:
-        return self.flow.weights[self.members[operator]] if operator in self.members else ()
+        if operator in self.members:
+            return self.flow.weights[self.members[operator]]
+        return ()
 
     def _check_compute(self, step: Compute, counts: tuple[int, ...]) -> None:
         op = self.members.get(step.operator)

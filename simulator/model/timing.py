@@ -61,19 +61,23 @@ class Accelerator(Engines):
         after the other, holds for all further iterations.
         """
         if self.command_count(nodes) <= walked:
-            done, shared = self._queues([(nodes, places)]), self._shared(nodes)
+            done = self._queues([(nodes, places)])
+            shared = self._shared(nodes)
             return Cycles(max(*done.busy[:2], shared), done.busy[2], max(done.line.end, shared))
         iterations = 4
         while self.command_count(shortened(nodes, 2 * iterations)) <= walked:
             iterations *= 2
-        some, more = shortened(nodes, iterations // 2), shortened(nodes, iterations)
+        some = shortened(nodes, iterations // 2)
+        more = shortened(nodes, iterations)
         dma, compute = self.busy(nodes)
         if self.command_count(more) > 4 * walked:
             return Cycles(
                 dma, compute, max(dma, compute) if self.hardware.overlap else dma + compute, "formula"
             )
-        first, second = self.timeline(some, places).end, self.timeline(more, places).end
-        work_first, work_second = self._serial(some), self._serial(more)
+        first = self.timeline(some, places).end
+        second = self.timeline(more, places).end
+        work_first = self._serial(some)
+        work_second = self._serial(more)
         rest = (self._serial(nodes) - work_second) * Fraction(
             second - first, max(work_second - work_first, 1)
         )
@@ -190,7 +194,8 @@ class Accelerator(Engines):
 
     def _serial(self, nodes: Sequence[Node]) -> int:
         """Cycles of the schedule without any overlap of commands."""
-        hardware, cycles = self.hardware, 0
+        hardware = self.hardware
+        cycles = 0
         for times, step in counted_leaves(nodes):
             if isinstance(step, Transfer):
                 cycles += times * (self.cycles(step) + latency(step, hardware))

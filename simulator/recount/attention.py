@@ -23,18 +23,14 @@ from simulator.recount.schedule import StepBox
 def with_attentions(net: RecountNetwork, calls: Sequence[Call]) -> RecountNetwork:
     """The network with these attentions as operators, named as their first parts, in place of the last."""
     fused = copy(net)
-    fused.reads, fused.makes, fused.constants, fused.calls = (
-        dict(net.reads),
-        dict(net.makes),
-        dict(net.constants),
-        dict(net.calls),
-    )
-    fused.maker, fused.position, fused.operators, fused.specs = (
-        dict(net.maker),
-        dict(net.position),
-        dict(net.operators),
-        dict(net.specs),
-    )
+    fused.reads = dict(net.reads)
+    fused.makes = dict(net.makes)
+    fused.constants = dict(net.constants)
+    fused.calls = dict(net.calls)
+    fused.maker = dict(net.maker)
+    fused.position = dict(net.position)
+    fused.operators = dict(net.operators)
+    fused.specs = dict(net.specs)
     fused.readers = readers = defaultdict(list, net.readers)
     for call in calls:
         names = [part.operator.name for part in call.parts]
@@ -129,7 +125,9 @@ def kept_shape(calls: Mapping[str, Call], op: str) -> tuple[int, ...] | None:
     call = calls[op]
     if call.attention is not None:
         return state_shape(call)
-    return statistics.state_shape(call) if statistics.has_statistics(call) else None
+    if statistics.has_statistics(call):
+        return statistics.state_shape(call)
+    return None
 
 
 def query_by_query(call: Call, index: int, result: ResultBoxes) -> bool:

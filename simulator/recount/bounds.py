@@ -39,7 +39,8 @@ def compulsory_bytes(net: RecountNetwork, hardware: Hardware, left_out: Collecti
     Elements of inputs that they use, elements of outputs that they make, what constants hold, and, on a chip
     with a store for them, parameters that operators cannot share; each once, and nothing padded.
     """
-    graph, kept = net.graph, [op for op in net.operators if op not in left_out]
+    graph = net.graph
+    kept = [op for op in net.operators if op not in left_out]
     elements = sum(net.tensor(name).elements for name in net.stored if net.maker.get(name) in kept)
     for name in graph.inputs:
         reads = [
@@ -59,21 +60,21 @@ def constant_bytes(net: RecountNetwork, members: Iterable[str], hardware: Hardwa
     Rows that a Gather picks count as long as they are fewer than those of the table. Masks of attention count
     nothing.
     """
-    graph, masks = net.graph, attentions_in(net.graph).masks
+    graph = net.graph
+    masks = attentions_in(net.graph).masks
     read = [
         (call, index)
         for call, index in data_constants(graph, (net.calls[op] for op in members))
         if call.operator.inputs[index] not in masks
     ]
     held = contents((call.operator.inputs[k] for call, k in read), graph.tensors, graph.constants)
-    whole, picked = (
-        defaultdict[Hashable, list[ConstantUse]](list),
-        defaultdict[Hashable, list[ConstantUse]](list),
-    )
+    whole = defaultdict[Hashable, list[ConstantUse]](list)
+    picked = defaultdict[Hashable, list[ConstantUse]](list)
     seen = set[Hashable]()
     for call, index in read:
         content = held[call.operator.inputs[index]]
-        use, gathers = constant_use(call, index, content), call.operator.kind == "Gather" and index == 0
+        use = constant_use(call, index, content)
+        gathers = call.operator.kind == "Gather" and index == 0
         rows = (content.key, call.operator.inputs[1], call.attribute("axis", 0)) if gathers else None
         if rows is None or rows not in seen:
             (picked if gathers else whole)[content.key].append(use)
@@ -110,7 +111,8 @@ def least_known_bytes(graph: Graph, plan: Plan) -> int | None:
     None where the network is too large, or the plan's space is another one (copies, constraints, a second
     level).
     """
-    net, hardware = RecountNetwork(graph), plan.hardware
+    net = RecountNetwork(graph)
+    hardware = plan.hardware
     if (
         len(net.operators) > MOST_OPERATORS
         or plan.copies
@@ -155,9 +157,12 @@ def fits_in_lines(net: RecountNetwork, members: list[str], hardware: Hardware) -
     """Whether the group may run in line-buffer depth-first order: its rows can pass, and they fit."""
     if any(net.too_tall(op) for op in members):
         return False
-    held, room = weight_bytes(net, members, hardware)[1], hardware.weight_buffer_bytes
+    held = weight_bytes(net, members, hardware)[1]
+    room = hardware.weight_buffer_bytes
     needed = line_buffer_bytes(net, members, hardware)
-    return held < room and needed < hardware.buffer_bytes if room else needed + held < hardware.buffer_bytes
+    if room:
+        return held < room and needed < hardware.buffer_bytes
+    return needed + held < hardware.buffer_bytes
 
 
 def line_buffer_bytes(net: RecountNetwork, members: Sequence[str], hardware: Hardware) -> int:
@@ -172,7 +177,9 @@ def line_buffer_bytes(net: RecountNetwork, members: Sequence[str], hardware: Har
         for name in (*net.makes[op], *(read.map for read in net.reads[op]))
     }
     inside = {name: op for op in members for name in net.makes[op]}
-    rows, held, loaded = dict.fromkeys(members, 0), dict.fromkeys(height, 0), dict.fromkeys(height, 0)
+    rows = dict.fromkeys(members, 0)
+    held = dict.fromkeys(height, 0)
+    loaded = dict.fromkeys(height, 0)
     lowest = {  # per map: its readers, and the lowest row that each reads from a row of its own on
         name: [
             (op, [*accumulate([height[name], *reversed(read.first)], min)][::-1])
@@ -239,6 +246,7 @@ def _fewest(net: RecountNetwork, names: list[str], prices: Mapping[int, int]) ->
 
 def bound_problems(graph: Graph, plan: Plan) -> Iterator[str]:
     """Where the lower bound of a plan is above what a legal plan of its space moves."""
-    least, bound = least_known_bytes(graph, plan), plan.totals.lower_bound_bytes
+    least = least_known_bytes(graph, plan)
+    bound = plan.totals.lower_bound_bytes
     if least is not None and bound > least:
         yield f"totals.lower_bound_bytes: {bound}, and groups in line-buffer order move {least}"

@@ -19,7 +19,8 @@ def not_copies(graph: Graph, copies: Sequence[Copy]) -> Iterator[str]:
     same: dict[str, str] = {}  # tensor made by a copy -> the one that the original makes
     known: set[str] = set()
     for copy in copies:
-        duplicate, original = by_name.get(copy.name), by_name.get(copy.of)
+        duplicate = by_name.get(copy.name)
+        original = by_name.get(copy.of)
         if (
             duplicate is None
             or original is None
@@ -62,7 +63,8 @@ def _alike(one: Operator, other: Operator) -> bool:
 
 def without_copies(graph: Graph, copies: Sequence[Copy]) -> Graph:
     """The network without the copies: their readers read the originals' results."""
-    by_name, gone = {op.name: op for op in graph.operators}, {copy.name for copy in copies}
+    by_name = {op.name: op for op in graph.operators}
+    gone = {copy.name for copy in copies}
     same: dict[str, str] = {}
     for copy in copies:
         same.update(zip(by_name[copy.name].outputs, by_name[copy.of].outputs, strict=True))

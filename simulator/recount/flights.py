@@ -52,7 +52,8 @@ def _not_a_flight(net: RecountNetwork, flight: tuple[str, ...]) -> Iterator[str]
             yield f"{op!r} in flight has {len(net.makes[op])} results"
             return
         (name,) = net.makes[op]
-        result, first = net.tensor(name), net.tensor(net.makes[head][0])
+        result = net.tensor(name)
+        first = net.tensor(net.makes[head][0])
         if op != head:
             if (
                 not net.specs[op].elementwise
@@ -87,17 +88,24 @@ def is_table(net: RecountNetwork, flight: tuple[str, ...]) -> bool:
 
 
 def _size(dtype: str) -> int:
-    return -1 if dtype == "string" else np.dtype(dtype).itemsize
+    if dtype == "string":
+        return -1
+    return np.dtype(dtype).itemsize
 
 
 def with_flights(net: RecountNetwork, flights: Iterable[tuple[str, ...]]) -> RecountNetwork:
     """The network with these flights as single operators, named as their first, in place of the last."""
     fused = copy(net)
-    fused.reads, fused.makes, fused.constants = dict(net.reads), dict(net.makes), dict(net.constants)
-    fused.maker, fused.position, fused.operators = dict(net.maker), dict(net.position), dict(net.operators)
+    fused.reads = dict(net.reads)
+    fused.makes = dict(net.makes)
+    fused.constants = dict(net.constants)
+    fused.maker = dict(net.maker)
+    fused.position = dict(net.position)
+    fused.operators = dict(net.operators)
     fused.readers = readers = defaultdict(list, net.readers)
     for flight in flights:
-        head, last = flight[0], flight[-1]
+        head = flight[0]
+        last = flight[-1]
         hidden = {net.makes[op][0] for op in flight[:-1]}
         fused.reads[head] = [read for op in flight for read in net.reads[op] if read.map not in hidden]
         fused.constants[head] = [constant for op in flight for constant in net.constants[op]]

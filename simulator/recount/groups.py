@@ -76,7 +76,8 @@ def parameter_bytes(net: RecountNetwork, op: str, hardware: Hardware) -> int:
 
     They lie in the store beside the buffer; channels are rounded up to rows of `parameter_channels`.
     """
-    call, result = net.calls[op], net.tensor(net.makes[op][0])
+    call = net.calls[op]
+    result = net.tensor(net.makes[op][0])
     if not hardware.parameter_store_bytes or result.quantization is None:
         return 0
     if op in net.tables:
@@ -89,9 +90,12 @@ def parameter_bytes(net: RecountNetwork, op: str, hardware: Hardware) -> int:
     if how is Arithmetic.TABLE:
         entries = table(call)
         (source,) = (net.tensor(read.seen) for read in net.reads[op])
-        least, most = int(entries.min()), int(entries.max())
+        least = int(entries.min())
+        most = int(entries.max())
         codes = range(256) if source.dtype == "uint8" else (*range(128), *range(-128, 0))
-        return 0 if entries.tolist() == [min(max(value, least), most) for value in codes] else TABLE_BYTES
+        if entries.tolist() == [min(max(value, least), most) for value in codes]:
+            return 0
+        return TABLE_BYTES
     stored = {(tensor.dtype, tensor.quantization) for tensor in (result,)}
     if how is Arithmetic.CHOICE:
         given = (
@@ -119,11 +123,15 @@ def shared_tables(net: RecountNetwork, flight: Sequence[str], hardware: Hardware
     """
     tables_of: dict[str, int] = {}
     # maps that are functions of the byte at hand; whose its table is; whether nothing shares it
-    seen, holder, closed = set[str](), "", True
+    seen = set[str]()
+    holder = ""
+    closed = True
     for op in flight:
         call, (name,), own = net.calls[op], net.makes[op], parameter_bytes(net, op, hardware)
         if not in_bytes(net.tensor(name)):
-            seen, holder, closed = set(), "", True
+            seen = set()
+            holder = ""
+            closed = True
             continue
         how = arithmetic(call)
         pair = how in (Arithmetic.PRODUCT, Arithmetic.TERMS) or (
@@ -138,7 +146,9 @@ def shared_tables(net: RecountNetwork, flight: Sequence[str], hardware: Hardware
             holder = holder or (op if more else "")
         else:
             first = how in (Arithmetic.TABLE, Arithmetic.EXTREME, Arithmetic.MOVE)
-            seen, closed, holder = {name}, how is Arithmetic.CHOICE, op if first and own else ""
+            seen = {name}
+            closed = how is Arithmetic.CHOICE
+            holder = op if first and own else ""
     return tables_of
 
 
@@ -201,18 +211,17 @@ def not_connected(net: RecountNetwork, members: Sequence[str]) -> str:
     for op, maps in touched.items():
         for name in maps:
             touching[name].append(op)
-    reached, frontier = {members[0]}, [members[0]]
+    reached = {members[0]}
+    frontier = [members[0]]
     while frontier:
         for name in touched[frontier.pop()]:
             for other in touching.pop(name, ()):  # all of them are reached at once
                 if other not in reached:
                     reached.add(other)
                     frontier.append(other)
-    return (
-        f"not connected: {min(inside - reached)!r} shares no map with {members[0]!r}'s part of it"
-        if reached != inside
-        else ""
-    )
+    if reached != inside:
+        return f"not connected: {min(inside - reached)!r} shares no map with {members[0]!r}'s part of it"
+    return ""
 
 
 def not_convex(net: RecountNetwork, members: Sequence[str]) -> str:
@@ -220,7 +229,8 @@ def not_convex(net: RecountNetwork, members: Sequence[str]) -> str:
 
     Walking on from what leaves the group, one never comes back. What comes after its last operator does not.
     """
-    inside, left = set(members), set[str]()
+    inside = set(members)
+    left = set[str]()
     last = max(map(net.position.__getitem__, members))
     frontier = [(op, op) for op in members]
     while frontier:
@@ -282,7 +292,8 @@ def epilogue_groups(net: RecountNetwork, left_out: set[str]) -> Iterator[list[st
     owner: dict[str, int] = {}
 
     def waits_for(late: int, early: int) -> bool:
-        seen, frontier = {late}, [late]
+        seen = {late}
+        frontier = [late]
         while frontier:
             read = before[frontier.pop()]
             if early in read:

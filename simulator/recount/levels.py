@@ -100,11 +100,10 @@ def _misplaced(
     reported: set[tuple[str, bool]] = set()
     for step in leaves(group.steps):
         if isinstance(step, Transfer):
-            name = (
-                net.behind.get(step.tensor, step.tensor)
-                if step.kind in ("input", "output", "spill", "l2") and not step.gather
-                else ""
-            )
+            if step.kind in ("input", "output", "spill", "l2") and not step.gather:
+                name = net.behind.get(step.tensor, step.tensor)
+            else:
+                name = ""
             in_level_2 = name in inside
             if in_level_2 != (step.kind == "l2") and (step.tensor, in_level_2) not in reported:
                 reported.add((step.tensor, in_level_2))

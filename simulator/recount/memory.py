@@ -39,14 +39,19 @@ class _Memory:
         self, net: RecountNetwork, plan: Plan, tables: dict[str, int], free: Container[str], *, flies: bool
     ) -> None:
         self.free = free
-        self.net, self.plan, self.hardware, self.tables, self.flies = net, plan, plan.hardware, tables, flies
+        self.net = net
+        self.plan = plan
+        self.hardware = plan.hardware
+        self.tables = tables
+        self.flies = flies
 
     def problems(self, known: Known) -> Iterator[str]:
         """Problems unless exactly the tensors that move have an entry, in the right memory.
 
         Maps between groups, or spilled by one, may be in the second level.
         """
-        net, claimed = self.net, {entry.name: entry for entry in self.plan.memory}
+        net = self.net
+        claimed = {entry.name: entry for entry in self.plan.memory}
         if len(claimed) < len(self.plan.memory):
             yield "memory: a tensor has two entries"
         wanted: dict[str, str] = dict.fromkeys(net.graph.inputs, "input")
@@ -86,7 +91,8 @@ class _Memory:
         for group, members in known:
             if self.flies and not group.steps:  # who shares whose table, only the steps say
                 for op in members:
-                    entry, own = claimed.get(parameters_of(op)), parameter_bytes(self.net, op, self.hardware)
+                    entry = claimed.get(parameters_of(op))
+                    own = parameter_bytes(self.net, op, self.hardware)
                     if entry is None and may_share(self.net, op):
                         shared.tables[op] = 0
                     elif entry is not None and not own and may_share(self.net, op):
@@ -132,8 +138,10 @@ class _Memory:
 
         All else stays throughout.
         """
-        net, owner = self.net, {op: k for k, (_, members) in enumerate(known) for op in members}
-        through, end = self.plan.read_through, len(known)
+        net = self.net
+        owner = {op: k for k, (_, members) in enumerate(known) for op in members}
+        through = self.plan.read_through
+        end = len(known)
         lives: dict[str, tuple[int, int]] = {}
         for name, maker in net.maker.items():
             if maker in owner and name not in net.stored:
@@ -149,9 +157,11 @@ class _Memory:
             return DramTensor(entry.name, role, entry.address, 1, parameters)
         tensor = self.net.tensor(entry.name)
         if role == "weight":
-            rows, size = 1, self.hardware.constant_bytes(tensor.elements, bias=entry.name in self.net.biases)
+            rows = 1
+            size = self.hardware.constant_bytes(tensor.elements, bias=entry.name in self.net.biases)
         else:
-            rows, size = tensor.rows, self.hardware.dram_bytes(tensor)
+            rows = tensor.rows
+            size = self.hardware.dram_bytes(tensor)
         memory = entry.memory if role == "map" else "dram"
         return DramTensor(entry.name, role, entry.address, rows, size // max(rows, 1), memory)  # type: ignore[arg-type]
 

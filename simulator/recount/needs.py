@@ -76,20 +76,25 @@ def folded(call: Call) -> int:
     kind = row.kind
     if row.tiling is Tiling.FOLD:
         axis = reduced_axis(call)
-        return 0 if axis is None else call.shape(0)[axis]
+        if axis is None:
+            return 0
+        return call.shape(0)[axis]
     if kind == "Conv":
         return call.shape(1)[1]
     if kind == "ConvTranspose":
         return call.shape(0)[1] // call.attribute("group", 1)
     if kind == "Gemm":
         return call.shape(0)[0 if call.attribute("transA", 0) else 1]
-    return call.shape(0)[-1] if kind == "MatMul" else 0
+    if kind == "MatMul":
+        return call.shape(0)[-1]
+    return 0
 
 
 def reduced_axis(call: Call) -> int | None:
     """Axis that a reduction may take in parts: rows, else the longest of those that it folds."""
     shape = call.shape(0)
-    rows, axes = row_axis(shape), sorted(reduced_axes(call) or ())
+    rows = row_axis(shape)
+    axes = sorted(reduced_axes(call) or ())
     if rows in axes:
         return rows
     return max(axes, key=lambda axis: shape[axis], default=None)
@@ -100,7 +105,9 @@ def folded_rows(call: Call) -> int:
     if spec(call.operator.kind, call.operator.domain).tiling is not Tiling.FOLD:
         return 0
     axis = row_axis(call.shape(0))
-    return call.shape(0)[axis] if axis is not None and axis in (reduced_axes(call) or ()) else 0
+    if axis is not None and axis in (reduced_axes(call) or ()):
+        return call.shape(0)[axis]
+    return 0
 
 
 # -- rules ---------------------------------------------------------------------------------------------------
@@ -112,7 +119,8 @@ def _rows(first: Ints, stop: Ints, result: ResultBoxes) -> AxisSpans:
 
 def _hull(first: Ints, stop: Ints, start: Ints, end: Ints) -> AxisSpans:
     """Lowest `first` and highest `stop` among indices start .. end - 1, for many of them."""
-    low, high = np.zeros_like(start), np.zeros_like(start)
+    low = np.zeros_like(start)
+    high = np.zeros_like(start)
     for extent in np.unique(end - start):
         here = end - start == extent
         if extent > 0:
@@ -153,7 +161,8 @@ def _slid(window: Window, axis: int, result: ResultBoxes) -> AxisSpans:
     """What lies between the first tap of the first output and the last tap of the last, in the map."""
     start, stop = result.axes[axis]
     first, end = window.tapped((start, stop))
-    low, high = np.maximum(first, 0), np.minimum(end, window.size)
+    low = np.maximum(first, 0)
+    high = np.minimum(end, window.size)
     empty = (start >= stop) | (low >= high)
     return np.where(empty, 0, low), np.where(empty, 0, high)
 
@@ -192,11 +201,14 @@ def _conv(call: Call, index: int) -> Rules:
             partial(_grouped, call.result[1] // groups, call.shape(1)[1]),
             *_spatial(call),
         ]
-    return [partial(_same, 1), _inputs, *_wholes(call.shape(1)[2:])] if index == 1 else [partial(_same, 1)]
+    if index == 1:
+        return [partial(_same, 1), _inputs, *_wholes(call.shape(1)[2:])]
+    return [partial(_same, 1)]
 
 
 def _conv_transpose(call: Call, index: int) -> Rules:
-    groups, shape = call.attribute("group", 1), call.shape(index)
+    groups = call.attribute("group", 1)
+    shape = call.shape(index)
     if index == 0:
         return [
             partial(_same, 0),
@@ -204,7 +216,9 @@ def _conv_transpose(call: Call, index: int) -> Rules:
             *_spatial(call),
         ]
     if index == 1:
-        return [_inputs, partial(_same, 1), *_wholes(shape[2:])] if groups == 1 else [None] * len(shape)
+        if groups == 1:
+            return [_inputs, partial(_same, 1), *_wholes(shape[2:])]
+        return [None] * len(shape)
     return [partial(_same, 1)]
 
 
@@ -212,20 +226,21 @@ def _gemm(call: Call, index: int) -> Rules:
     if index == 2:
         return _broadcast(call.shape(2), 2)
     rules: Rules = [partial(_same, 0), _inputs] if index == 0 else [_inputs, partial(_same, 1)]
-    return rules[::-1] if call.attribute("transA" if index == 0 else "transB", 0) else rules
+    if call.attribute("transA" if index == 0 else "transB", 0):
+        return rules[::-1]
+    return rules
 
 
 def _matmul(call: Call, index: int) -> Rules:
-    rank, shape = len(call.result), call.shape(index)
+    rank = len(call.result)
+    shape = call.shape(index)
     own = tuple(len(call.shape(k)) > 1 for k in range(2))
     if not own[index]:
         return [_inputs]
     batch = _broadcast(shape[:-2], rank, sum(own))
-    return (
-        [*batch, partial(_same, rank - 1 - own[1]), _inputs]
-        if index == 0
-        else [*batch, _inputs, partial(_same, rank - 1)]
-    )
+    if index == 0:
+        return [*batch, partial(_same, rank - 1 - own[1]), _inputs]
+    return [*batch, _inputs, partial(_same, rank - 1)]
 
 
 def _pool(call: Call, index: int) -> Rules:
@@ -237,7 +252,8 @@ def _reduce(call: Call, index: int) -> Rules:
 
     The result has lost the reduced axes unless keepdims holds.
     """
-    shape, axes = call.shape(index), reduced_axes(call)
+    shape = call.shape(index)
+    axes = reduced_axes(call)
     if index > 0 or axes is None:
         return [None] * len(shape)
     others = [axis for axis in range(len(shape)) if axis not in axes]
@@ -253,7 +269,9 @@ def _reduce(call: Call, index: int) -> Rules:
 
 
 def _batch_normalization(call: Call, index: int) -> Rules:
-    return _broadcast(call.shape(0), len(call.result)) if index == 0 else [partial(_same, 1)]
+    if index == 0:
+        return _broadcast(call.shape(0), len(call.result))
+    return [partial(_same, 1)]
 
 
 def _along(call: Call, index: int) -> Rules:
@@ -263,21 +281,24 @@ def _along(call: Call, index: int) -> Rules:
 
 
 def _concat(call: Call, index: int) -> Rules:
-    rank, shape = len(call.result), call.shape(index)
+    rank = len(call.result)
+    shape = call.shape(index)
     axis = call.attribute("axis", 0) % rank
     offset = sum(call.shape(k)[axis] for k in range(index))
     return [partial(_shifted, offset, shape[k], k) if k == axis else partial(_same, k) for k in range(rank)]
 
 
 def _pad(call: Call, index: int) -> Rules:
-    shape, amounts = call.shape(0), pad_amounts(call)
+    shape = call.shape(0)
+    amounts = pad_amounts(call)
     if amounts is None or call.attribute("mode", "constant") != "constant":
         return [None] * len(shape)
     return [partial(_shifted, before, shape[k], k) for k, (before, _) in enumerate(amounts)]
 
 
 def _gather(call: Call, index: int) -> Rules:
-    data, indices = call.shape(0), len(call.shape(1))
+    data = call.shape(0)
+    indices = len(call.shape(1))
     axis = call.attribute("axis", 0) % len(data)
     if index == 1:
         return [partial(_same, axis + k) for k in range(indices)]
@@ -333,7 +354,8 @@ def _box_by_box(
 ) -> AxisSpans:
     """Span of an operand along an axis, by the operator's own rule for boxes."""
     runs = len(result.rows[0])
-    starts, stops = np.empty(runs, np.int64), np.empty(runs, np.int64)
+    starts = np.empty(runs, np.int64)
+    stops = np.empty(runs, np.int64)
     every = (0, 0), (0, folded(call))
     boxes = [[box for box, _ in each_run(axes, result.inputs)] for axes in result.results]
     spans = zip(*(end.tolist() for end in result.inputs), strict=True)

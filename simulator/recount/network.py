@@ -45,7 +45,9 @@ class Constant:
 def gathered_runs(call: Call, extents: Sequence[int]) -> int:
     """Contiguous runs in DRAM that a Gather picks for a box: whole last axes of the data, or elements."""
     by_element = call.attribute("axis", 0) in (-1, len(call.shape(0)) - 1)
-    return prod(extents) if by_element or not prod(extents) else prod(extents) // extents[-1]
+    if by_element or not prod(extents):
+        return prod(extents)
+    return prod(extents) // extents[-1]
 
 
 class RecountNetwork:
@@ -106,10 +108,13 @@ class RecountNetwork:
             self.behind[tensor] = tensor
 
     def _read(self, call: Call, row: OpSpec, index: int, tensor: str) -> MapOperand:
-        source, reads = self.behind[tensor], row.reads(call, index)
-        first, last = reads.first, reads.last
+        source = self.behind[tensor]
+        reads = row.reads(call, index)
+        first = reads.first
+        last = reads.last
         if source != tensor and not self._rows_stay(source, tensor):
-            first, last = (0,) * call.rows_out, (self.tensor(source).rows - 1,) * call.rows_out
+            first = (0,) * call.rows_out
+            last = (self.tensor(source).rows - 1,) * call.rows_out
         return MapOperand(source, call.operator.name, index, first, last, tensor, reads.first, reads.last)
 
     def _rows_stay(self, source: str, view: str) -> bool:

@@ -167,7 +167,8 @@ class WrittenPlace:
                 for write in rivals
             ]
             self._sorted[span] = np.sort(_joined(times))
-        keys, base = self._sorted[span], slots * (self.steps + 1)
+        keys = self._sorted[span]
+        base = slots * (self.steps + 1)
         last = keys[np.searchsorted(keys, base + read) - 1]
         return (last == base + written) & self.undisturbed(written, read)
 
@@ -182,7 +183,10 @@ class Rows:
         self, ring: WrittenPlace, shape: tuple[int, ...], part_bytes: Callable[[tuple[int, ...]], int]
     ) -> None:
         """`shape`: of the tensor; `part_bytes`: bytes on chip of one row of these extents."""
-        self.ring, self.base, self.shape, self.part_bytes = ring, ring.steps + 1, shape, part_bytes
+        self.ring = ring
+        self.base = ring.steps + 1
+        self.shape = shape
+        self.part_bytes = part_bytes
         self.pieces = [write.piece for write in ring.writes]
         self._heights = [piece.height for piece in self.pieces]
         self._times, rows = (
@@ -265,9 +269,11 @@ class Rows:
         hulls = np.maximum.reduceat(high, starts) - np.minimum.reduceat(low, starts)
         stops = [*starts[1:].tolist(), len(begins)]
         for k in np.flatnonzero(self._too_large(hulls)).tolist():
-            start, stop = low[starts[k]], high[starts[k]]
+            start = low[starts[k]]
+            stop = high[starts[k]]
             for at in range(int(starts[k]) + 1, stops[k]):
-                start, stop = np.minimum(start, low[at]), np.maximum(stop, high[at])
+                start = np.minimum(start, low[at])
+                stop = np.maximum(stop, high[at])
                 if self._too_large((stop - start)[None])[0]:
                     begins[at], start, stop = True, low[at], high[at]
 
@@ -355,7 +361,8 @@ class Rows:
         present = self._have_written(wanted, run, row, last, work)
         lacking = np.flatnonzero(~present)
         if self.varied and len(lacking) and self._spread:
-            some, rows = run[lacking], row[lacking]
+            some = run[lacking]
+            rows = row[lacking]
             last = self._by_part(wanted, some, rows)
             present[lacking] = self._have_written(wanted, some, rows, last, work)
         return present
@@ -389,7 +396,8 @@ class Rows:
         keys, bases, slots = writes
         read = wanted.times[run]
         last = np.maximum(np.searchsorted(keys, bases + read) - 1, 0)
-        written, slot = keys[last] - bases, slots[last]
+        written = keys[last] - bases
+        slot = slots[last]
         present = (written >= 0) & (written < read)  # else it never was
         here = np.maximum(np.searchsorted(self._slot_keys, slot * self.base + read) - 1, 0)
         present &= (self._slot_keys[here] - slot * self.base == written) & (self._rows[here] == row)
@@ -455,7 +463,8 @@ def missing_row(places: Sequence[Rows], wanted: Wanted, work: RowBudget) -> tupl
         row = first[run] + np.arange(len(run)) - np.repeat(np.cumsum(counts) - counts, counts)
         for rows in places:
             lacking = ~rows.have(wanted, run, row, work)
-            run, row = run[lacking], row[lacking]
+            run = run[lacking]
+            row = row[lacking]
         if len(run):
             return int(wanted.times[run[0]]), int(row[0])
     return None
@@ -490,14 +499,17 @@ class ConstantLoads:
         for place, cut in zip(self.places, cuts, strict=True):
             lacking = np.flatnonzero(~present)
             present[lacking] = place.has(wanted, cut, runs[lacking])
-        return None if present.all() else int(wanted.times[runs[np.argmin(present)]])
+        if present.all():
+            return None
+        return int(wanted.times[runs[np.argmin(present)]])
 
 
 class _Place:
     """Loads of a constant into one place."""
 
     def __init__(self, ring: WrittenPlace, writes: Sequence[Write]) -> None:
-        self.ring, self.pieces = ring, [write.piece for write in writes]
+        self.ring = ring
+        self.pieces = [write.piece for write in writes]
         times = _joined([piece.leaf.times for piece in self.pieces])
         self._order = np.argsort(times, kind="stable")
         self.times = times[self._order]  # when anything is loaded, in order
@@ -566,7 +578,9 @@ def _by_number(numbers: Ints) -> Ints:
 
 
 def _joined(arrays: Sequence[Ints]) -> Ints:
-    return np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
+    if arrays:
+        return np.concatenate(arrays)
+    return np.zeros(0, np.int64)
 
 
 def _changes(columns: Sequence[Ints]) -> Ints:

@@ -50,7 +50,8 @@ def place_problems(schedule: GroupSteps) -> Iterator[str]:
 
 def _where(schedule: GroupSteps) -> Iterator[str]:
     """Problems unless places have distinct names, aligned addresses, and ends below the buffer's."""
-    places, unit = schedule.group.places, _least_unit(schedule.hardware)
+    places = schedule.group.places
+    unit = _least_unit(schedule.hardware)
     for place in places:
         if not (
             1 <= place.slots <= LARGEST and 0 <= place.slot_bytes <= LARGEST and 0 <= place.address <= LARGEST
@@ -74,7 +75,9 @@ def _least_unit(hardware: Hardware) -> int:
         8 * hardware.accumulator_bytes,
         *(hardware.constant_bits(bias=bias) for bias in (False, True)),
     )
-    return bits // 8 if bits % 8 == 0 else 1
+    if bits % 8 == 0:
+        return bits // 8
+    return 1
 
 
 def _put(schedule: GroupSteps, rings: Sequence[WrittenPlace]) -> list[set[Tenant]]:
@@ -105,7 +108,9 @@ def _put(schedule: GroupSteps, rings: Sequence[WrittenPlace]) -> list[set[Tenant
 def _kept(schedule: GroupSteps, computation: Computation, piece: StepBox) -> StepBox:
     """Box that is kept of a part of a result while it is folded in parts."""
     call = schedule.net.calls[computation.step.operator]
-    return state_of(call, piece) if call.attention is not None or has_statistics(call) else piece
+    if call.attention is not None or has_statistics(call):
+        return state_of(call, piece)
+    return piece
 
 
 def _crowded(schedule: GroupSteps) -> Iterator[str]:
@@ -194,7 +199,9 @@ def _row_bytes(schedule: GroupSteps, extents: tuple[int, ...], *, sums: bool) ->
     """Bytes of one row of a box on chip."""
     hardware = schedule.hardware
     size = hardware.row_bytes(Tensor("", extents, ""))
-    return size // hardware.element_bytes * hardware.accumulator_bytes if sums else size
+    if sums:
+        return size // hardware.element_bytes * hardware.accumulator_bytes
+    return size
 
 
 class _StepRead(NamedTuple):
@@ -211,7 +218,9 @@ class _StepReads:
     def __init__(
         self, schedule: GroupSteps, rings: Sequence[WrittenPlace], tenants: Sequence[set[Tenant]]
     ) -> None:
-        self.schedule, self.net, self.rings = schedule, schedule.net, rings
+        self.schedule = schedule
+        self.net = schedule.net
+        self.rings = rings
         self.holding: dict[Tenant, list[WrittenPlace]] = defaultdict(list)
         loads: dict[str, list[tuple[WrittenPlace, Write]]] = defaultdict(list)
         for ring, held in zip(rings, tenants, strict=True):
@@ -243,7 +252,9 @@ class _StepReads:
                 self.reads[Tenant(step.tensor)].append(_StepRead(piece.leaf, partial(_same, piece)))
 
     def _computation(self, computation: Computation) -> None:
-        leaf, step, pieces = computation.leaf, computation.step, computation.pieces
+        leaf = computation.leaf
+        step = computation.step
+        pieces = computation.pieces
         call = self.schedule.net.calls[step.operator]
         most = len(call.operator.inputs) if call.attention is not None else 1 if has_statistics(call) else 2
         inputs = None if step.last else range(most)  # a bias is added when sums are finished

@@ -104,7 +104,10 @@ class _Recounting:
         late: Callable[[], bool] | None,
     ) -> None:
         """`original`: the network without copies, if it has any; `wrong`: problems of the copies."""
-        self.net, self.original, self.claimed, self.hardware = net, original or net, plan, plan.hardware
+        self.net = net
+        self.original = original or net
+        self.claimed = plan
+        self.hardware = plan.hardware
         self.plan, levels = one_level(net, plan)
         self.discrepancies = [*wrong, *levels]
         self.beyond: list[str] = []
@@ -251,9 +254,11 @@ class _Recounting:
         for step in computations(group.steps):
             if (one := self.attentions.named(step)[0]) is not None:
                 calls[step.operator, *step.then] = one.call
-        base, own = self.net, self.net
+        base = self.net
+        own = self.net
         if calls:
-            base, own = with_attentions(self.net, [*calls.values()]), unmasked(self.net, [*calls.values()])
+            base = with_attentions(self.net, [*calls.values()])
+            own = unmasked(self.net, [*calls.values()])
             members = in_order(base, [op for op in members if op in base.operators])
             flown = [
                 (flight[0], *flight[len(calls[flight].parts) :]) if flight in calls else flight
@@ -265,7 +270,8 @@ class _Recounting:
         if wrong := next(not_flights(base, members, dict.fromkeys(flown)), None):
             self._say(group, wrong)
             return base, members, own
-        raw, net = copy(own), with_flights(base, flights)
+        raw = copy(own)
+        net = with_flights(base, flights)
         raw.tables = {
             op: tables
             for flight in flights
@@ -281,7 +287,8 @@ class _Recounting:
         group: PlannedGroup,
         members: list[str],
     ) -> None:
-        steps, lines = step_count(group.steps), line_count(group.steps)
+        steps = step_count(group.steps)
+        lines = line_count(group.steps)
         for number, before, most, what in (
             (steps, self.steps, MOST_STEPS, "steps"),
             (lines, self.lines, MOST_LINES, "lines of steps"),
@@ -313,7 +320,9 @@ class _Recounting:
         buffer is too small for is cut up in a way that the plan does not say; so is what a limit left out:
         nothing moves less than once.
         """
-        net, plan, single = self.net, self.plan, len(members) == 1
+        net = self.net
+        plan = self.plan
+        single = len(members) == 1
         self.macs += sum(net.specs[op].macs(net.calls[op]) for op in members)
         if group.places:
             self._say(group, "it has places, but no steps")
@@ -375,7 +384,9 @@ class _Recounting:
     # -- baselines and totals --------------------------------------------------------------------------------
 
     def _totals(self, known: list[tuple[PlannedGroup, list[str]]]) -> Recount:
-        net, hardware, totals = self.original, self.hardware, self.plan.totals
+        net = self.original
+        hardware = self.hardware
+        totals = self.plan.totals
         kept = [op for op in net.operators if op not in self.left_out]
         fused = [
             members for members in epilogue_groups(net, self.left_out) if not self.left_out & set(members)

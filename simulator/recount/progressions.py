@@ -32,7 +32,8 @@ class RowBudget:
     """Rows that may still be followed in a plan, as long as there is time."""
 
     def __init__(self, rows: int = MOST_ROWS, late: Callable[[], bool] | None = None) -> None:
-        self.left, self.late = rows, late
+        self.left = rows
+        self.late = late
 
     def check_time(self) -> None:
         """Go on. Raises RecountStopped where the time is over."""
@@ -85,10 +86,8 @@ class Leaf:
 
     def ends(self, column: int) -> tuple[int, int]:
         """Lowest and highest value of one coordinate of its origin."""
-        start, reach = (
-            self.step.origin[column],
-            [(count - 1) * move for count, move in zip(self.counts, self._along(column), strict=True)],
-        )
+        start = self.step.origin[column]
+        reach = [(count - 1) * move for count, move in zip(self.counts, self._along(column), strict=True)]
         return start + sum(min(r, 0) for r in reach), start + sum(max(r, 0) for r in reach)
 
     def starts(self, columns: Sequence[int]) -> tuple[Ints, int]:
@@ -213,7 +212,8 @@ def product_of(
     >>> product_of(2, [(np.array([0, 1]), np.array([2, 2]))], [3], RowBudget())
     (array([0, 0, 1]), array([0, 1, 1]))
     """
-    runs, cells = np.arange(count), np.zeros(count, np.int64)
+    runs = np.arange(count)
+    cells = np.zeros(count, np.int64)
     for (first, stop), size in zip(spans, sizes, strict=True):
         counts = (stop - first)[runs]
         work.hold(int(counts.sum()))

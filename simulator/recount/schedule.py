@@ -46,7 +46,9 @@ class StepBox:
     @property
     def height(self) -> int:
         """Rows of the box."""
-        return 1 if self.row_axis is None else self.extents[self.row_axis]
+        if self.row_axis is None:
+            return 1
+        return self.extents[self.row_axis]
 
     def start(self, axis: int) -> Ints:
         """(runs,) start of the box along an axis."""
@@ -70,7 +72,9 @@ class StepBox:
     @property
     def first_row(self) -> Ints:
         """(runs,) first row of the box."""
-        return np.zeros(self.leaf.runs, np.int64) if self.row_axis is None else self.start(self.row_axis)
+        if self.row_axis is None:
+            return np.zeros(self.leaf.runs, np.int64)
+        return self.start(self.row_axis)
 
     @property
     def boxes(self) -> Boxes:
@@ -125,8 +129,13 @@ class GroupSteps:
         work: RowBudget,
     ) -> None:
         """`net`: with the group's flights as operators; `raw`: as it is."""
-        self.raw, self.operators = raw, [op for op in group.nodes if op in raw.operators]
-        self.net, self.hardware, self.group, self.members, self.work = net, hardware, group, members, work
+        self.raw = raw
+        self.operators = [op for op in group.nodes if op in raw.operators]
+        self.net = net
+        self.hardware = hardware
+        self.group = group
+        self.members = members
+        self.work = work
         self.produced = {name for op in members for name in net.makes[op]}
         self.external: list[tuple[str, MapOperand]] = [
             (op, read) for op in members for read in net.reads[op] if read.map not in self.produced
@@ -135,7 +144,8 @@ class GroupSteps:
         self.constants = {c.name for op in members for c in net.constants[op] if not c.gathered}
         # maps that the group makes and nothing else needs: they may go out and come back
         self.inner = {name for name in self.produced if not net.needed_outside(name, members)}
-        self.leaves, self.steps = leaves(group.steps), step_count(group.steps)
+        self.leaves = leaves(group.steps)
+        self.steps = step_count(group.steps)
 
     @cached_property
     def transfers(self) -> list[tuple[Transfer, StepBox]]:
@@ -183,7 +193,8 @@ class GroupSteps:
         for leaf in self.leaves:
             step = leaf.step
             if isinstance(step, Compute):
-                pieces, column = list[StepBox](), 0
+                pieces = list[StepBox]()
+                column = 0
                 for name, box in zip(self.net.makes[step.operator], step.boxes, strict=True):
                     pieces.append(StepBox(leaf, name, box_shape(box), column))
                     column += len(box)
@@ -218,7 +229,9 @@ class GroupSteps:
     def _senseless(self, leaf: Leaf, step: Step) -> str:
         if isinstance(step, Transfer):
             return self._senseless_transfer(leaf, step)
-        return self._senseless_carry(step) if isinstance(step, Carry) else self._senseless_compute(step)
+        if isinstance(step, Carry):
+            return self._senseless_carry(step)
+        return self._senseless_compute(step)
 
     def _senseless_carry(self, step: Carry) -> str:
         if not 0 <= step.place < len(self.group.places):
@@ -226,7 +239,9 @@ class GroupSteps:
         if step.tensor not in self.produced and step.tensor not in {read.map for _, read in self.external}:
             return "the group neither makes nor reads it"
         axes = len(self.net.graph.shape(step.tensor))
-        return "" if len(step.box) == axes else f"its box has {len(step.box)} axes"
+        if len(step.box) == axes:
+            return ""
+        return f"its box has {len(step.box)} axes"
 
     def _senseless_transfer(self, leaf: Leaf, step: Transfer) -> str:
         net = self.net
@@ -235,11 +250,9 @@ class GroupSteps:
                 return "parameters are not loaded in loops"
             if step.tensor not in self.operators:
                 return "there is no such operator in the group"
-            return (
-                "parameters go to a store of their own"
-                if step.store or step.gather or step.place != -1 or step.slot or step.offset
-                else ""
-            )
+            if step.store or step.gather or step.place != -1 or step.slot or step.offset:
+                return "parameters go to a store of their own"
+            return ""
         if not 0 <= step.place < len(self.group.places):
             return f"there is no place {step.place}"
         if step.gather:
@@ -256,9 +269,9 @@ class GroupSteps:
             return "the group does not read it from DRAM"
         if step.offset and step.tensor not in self.constants:
             return "only blocks of constants share slots"
-        return (
-            "" if len(step.box) == len(net.graph.shape(step.tensor)) else f"its box has {len(step.box)} axes"
-        )
+        if len(step.box) == len(net.graph.shape(step.tensor)):
+            return ""
+        return f"its box has {len(step.box)} axes"
 
     def _senseless_compute(self, step: Compute) -> str:
         if step.operator not in self.members or step.operator in self.gathering:
@@ -281,9 +294,13 @@ class GroupSteps:
         if isinstance(step, Transfer) and step.kind == "parameter":
             return [*((stop - start, LARGEST) for start, stop in step.box), (0, LARGEST)]
         if not isinstance(step, Compute):
-            boxes, names, rest = [step.box], [step.tensor], [(0, LARGEST)]
+            boxes = [step.box]
+            names = [step.tensor]
+            rest = [(0, LARGEST)]
         else:
-            boxes, names, rest = list(step.boxes), self.net.makes[step.operator], list[tuple[int, int]]()
+            boxes = list(step.boxes)
+            names = self.net.makes[step.operator]
+            rest = list[tuple[int, int]]()
             if step.inputs:
                 rest.append((step.inputs[1] - step.inputs[0], folded(self.net.calls[step.operator])))
         spans = ((box_shape(box), self.net.graph.shape(name)) for box, name in zip(boxes, names, strict=True))

@@ -37,7 +37,10 @@ def _sums(schedule: GroupSteps, op: str, call: Call, computations: Sequence[Comp
     pieces = [one.pieces[0] for one in computations]
     cuts = [cuts_along(axis, extent, [p.boxes for p in pieces]) for axis, extent in enumerate(shape)]
     # axes along which every box is whole have one cell
-    cells, times, parts, kinds = list[Ints](), list[Ints](), list[tuple[Ints, ...]](), list[Ints]()
+    cells = list[Ints]()
+    times = list[Ints]()
+    parts = list[tuple[Ints, ...]]()
+    kinds = list[Ints]()
     for number, (one, piece) in enumerate(zip(computations, pieces, strict=True)):
         spans = [cell_spans(cut, piece.part(axis)) for axis, cut in enumerate(cuts)]
         run, cell = product_of(one.leaf.runs, spans, [len(cut) - 1 for cut in cuts], schedule.work)
@@ -46,7 +49,9 @@ def _sums(schedule: GroupSteps, op: str, call: Call, computations: Sequence[Comp
         (start, stop), (low, high) = _added(call, one)
         parts.append((start[run], stop[run], low[run], high[run]))
         kinds.append(np.full(len(run), number))
-    cell, time, kind = np.concatenate(cells), np.concatenate(times), np.concatenate(kinds)
+    cell = np.concatenate(cells)
+    time = np.concatenate(times)
+    kind = np.concatenate(kinds)
     start, stop, low, high = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.lexsort((time, cell))
     cell, kind, start, stop, low, high = (a[order] for a in (cell, kind, start, stop, low, high))
@@ -76,7 +81,8 @@ def _sums(schedule: GroupSteps, op: str, call: Call, computations: Sequence[Comp
         return
     sums = np.cumsum(fresh)
     by_start = np.lexsort((start, sums))
-    start, stop = start[by_start], stop[by_start]
+    start = start[by_start]
+    stop = stop[by_start]
     before = np.where(fresh, low, np.concatenate([[0], stop[:-1]]))
     behind = np.concatenate([fresh[1:], [True]])
     # the first part may begin before what is folded of it, the last may end behind

@@ -78,7 +78,10 @@ class _ThreadWalk:
     """Walk over the calls of all threads, group by group."""
 
     def __init__(self, schedule: CpuSchedule, plan: Plan, net: RecountNetwork) -> None:
-        self.schedule, self.plan, self.net, self.threads = schedule, plan, net, schedule.threads
+        self.schedule = schedule
+        self.plan = plan
+        self.net = net
+        self.threads = schedule.threads
         self.maps = {map_.name: map_ for map_ in schedule.maps}
         self.in_memory: dict[str, set[int]] = {}  # map in memory -> rows that have been written
         self.held: dict[str, set[str]] = defaultdict(set)  # the same maps by holder
@@ -91,12 +94,15 @@ class _ThreadWalk:
         self.extents: dict[str, Span] = {}  # bytes of its rings
         self.group = CpuGroup(0, rings=False, why="", functions=(), sections=())
         self.idle: set[str] = set()  # operators, of all groups so far
-        self.epoch, self.call, self.followed = _Epoch(), 0, 0
+        self.epoch = _Epoch()
+        self.call = 0
+        self.followed = 0
         self.over = self._overlaps()
 
     def run(self) -> None:
         """Follow all calls. Raises _Wrong."""
-        net, plan = self.net, self.plan
+        net = self.net
+        plan = self.plan
         if [group.id for group in self.schedule.groups] != [group.id for group in plan.groups]:
             raise _Wrong("groups: not those of the plan, in order")
         for name in net.graph.inputs:
@@ -156,11 +162,10 @@ class _ThreadWalk:
         active: list[CpuMap] = []
         for entry in roots:
             tensor = self.net.tensor(entry.name)
-            size = (
-                2
-                if (self.schedule.element, tensor.dtype) == ("bf16", "float32")
-                else np.dtype(tensor.dtype).itemsize
-            )
+            if (self.schedule.element, tensor.dtype) == ("bf16", "float32"):
+                size = 2
+            else:
+                size = np.dtype(tensor.dtype).itemsize
             if entry.bytes < tensor.elements * size:
                 raise _Wrong(f"map {entry.name!r}: has {entry.bytes} bytes")
             active = [other for other in active if other.address + other.bytes > entry.address]
@@ -186,7 +191,8 @@ class _ThreadWalk:
                             f"{function.name}: others read {result!r} too, which it does not store"
                         )
         for name in self.group.idle:
-            operator, read = self.net.operators[name], [r.map for r in self.net.reads[name]]
+            operator = self.net.operators[name]
+            read = [r.map for r in self.net.reads[name]]
             inside, outside = (
                 (read, self.net.makes[name]) if operator.kind == "Concat" else (self.net.makes[name], read)
             )
@@ -323,7 +329,9 @@ class _ThreadWalk:
 
     def _check(self, place: HeldPlace, rows: range, slots: int) -> None:
         """Raises _Wrong unless these rows of a map are present."""
-        name, held, written = place[1], self.rings.get(place, {}), self.in_memory.get(place[1], set[int]())
+        name = place[1]
+        held = self.rings.get(place, {})
+        written = self.in_memory.get(place[1], set[int]())
         for row in rows:
             if slots and held.get(row % slots) != row:
                 raise self._wrong(
@@ -424,5 +432,6 @@ def _several(before: int, now: int) -> bool:
 
 def _needed(first: tuple[int, ...], last: tuple[int, ...]) -> range:
     """Hull of the rows of an operand that rows of a result read, given the first and last row of each."""
-    low, high = min(first, default=0), max(last, default=-1)
+    low = min(first, default=0)
+    high = max(last, default=-1)
     return range(low, max(high + 1, low))

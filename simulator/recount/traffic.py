@@ -45,7 +45,8 @@ def byte_problems(schedule: GroupSteps) -> Iterator[str]:
 
 def moved(schedule: GroupSteps, step: Transfer, piece: StepBox) -> tuple[int, int, str]:
     """(pieces in DRAM, bytes of each, class) of a transfer, from its box alone."""
-    hardware, elements = schedule.hardware, prod(piece.extents)
+    hardware = schedule.hardware
+    elements = prod(piece.extents)
     if step.kind == "parameter":
         return 1, elements, "parameter"
     if step.gather:
@@ -71,7 +72,8 @@ def parameter_problems(schedule: GroupSteps) -> Iterator[str]:
 
     Loads without another step between them are in the store together, and replace those before.
     """
-    hardware, alone = schedule.hardware, len(schedule.operators) == 1
+    hardware = schedule.hardware
+    alone = len(schedule.operators) == 1
     first = {id(leaf.step): leaf.first for leaf in schedule.leaves}
     for step, piece in schedule.transfers:
         if step.kind == "parameter":
@@ -110,7 +112,8 @@ def parameter_problems(schedule: GroupSteps) -> Iterator[str]:
 def dram_problems(schedule: GroupSteps) -> Iterator[str]:
     """Problems unless results are stored whole, nothing twice, and nothing is loaded before it is stored."""
     for name in sorted(schedule.produced):
-        stores, loads = schedule.stores.get(name, ()), schedule.loads.get(name, ())
+        stores = schedule.stores.get(name, ())
+        loads = schedule.loads.get(name, ())
         if name not in schedule.inner:
             yield from covered(schedule, name, stores)
         elif stores and times_covered(schedule.net.graph.shape(name), [p.boxes for p in stores]).max() > 1:
@@ -171,14 +174,18 @@ def _cells_of(
 
 def executed_macs(schedule: GroupSteps) -> Fraction:
     """Multiply-accumulates of a group's steps, those of what is computed again too."""
-    net, raw, macs = schedule.net, schedule.raw, Fraction(0)
+    net = schedule.net
+    raw = schedule.raw
+    macs = Fraction(0)
     for computation in schedule.computations:
-        step, piece = computation.step, computation.pieces[0]
+        step = computation.step
+        piece = computation.pieces[0]
         if not all(shape := net.graph.shape(piece.tensor)):
             continue
         part = Fraction(piece.leaf.runs * prod(piece.extents), prod(shape))
         share = Fraction(step.inputs[1] - step.inputs[0], computation.depth) if step.inputs else Fraction(1)
-        call, then = net.calls[step.operator], step.then
+        call = net.calls[step.operator]
+        then = step.then
         names = [step.operator]
         if call.attention is not None:
             names = [one.operator.name for one in call.parts]

@@ -44,7 +44,8 @@ def phased_bytes(net: RecountNetwork, hardware: Hardware, left_out: Container[st
 
 def _uses(net: RecountNetwork, hardware: Hardware, left_out: Container[str]) -> Iterator[MapContraction]:
     """Contractions whose weights no other reads, in whatever shape, of an operand with a map's elements."""
-    graph, read = net.graph, {c.name for constants in net.constants.values() for c in constants}
+    graph = net.graph
+    read = {c.name for constants in net.constants.values() for c in constants}
     held = {name: content.key for name, content in contents(read, graph.tensors, graph.constants).items()}
     readers = Counter(
         key for constants in net.constants.values() for key in {held[c.name] for c in constants}
@@ -111,7 +112,8 @@ def _is_mean(net: RecountNetwork, op: str) -> bool:
 def _waiting(net: RecountNetwork, mean: str) -> set[str]:
     """Maps whose elements all depend on every channel of a mean, through elementwise and contractions."""
     # `carrying`: maps whose elements each depend on one channel of the mean
-    carrying, waiting = set(net.makes[mean]), set[str]()
+    carrying = set(net.makes[mean])
+    waiting = set[str]()
     channels = net.tensor(net.makes[mean][0]).elements
     for op in islice(net.operators, net.position[mean] + 1, None):
         elementwise = net.specs[op].elementwise

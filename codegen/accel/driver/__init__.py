@@ -8,7 +8,8 @@ from pathlib import Path
 from lfopt.isa.c_headers import generate
 
 HERE = Path(__file__).parent
-SOURCE, HEADER = "lf_device.c", "lf_device.h"
+SOURCE = "lf_device.c"
+HEADER = "lf_device.h"
 
 
 def files() -> Mapping[str, str]:

@@ -140,7 +140,8 @@ def _setting(given: str | dict[str, Any], path: Path, where: str) -> dict[str, A
     if isinstance(given, str):
         beside = path.parent / given
         file = beside if beside.is_file() else find_config(given, f"{path}: {where}")
-        fields, folder = read_yaml(file), file.parent
+        fields = read_yaml(file)
+        folder = file.parent
     else:
         fields = deepcopy(given)
     if isinstance(chip := fields.get("hardware"), str):
@@ -223,7 +224,8 @@ def _read_alone(config: Config) -> Config:
 
 
 def _labels(config: Config, chosen: Mapping[str, Any], setting: str, axes: list[_Axis]) -> dict[str, Label]:
-    search, chip = config.search, chosen.get("hardware")
+    search = config.search
+    chip = chosen.get("hardware")
     draws = not {search.method, *search.compare}.isdisjoint(READ_BY["seed"])
     return {
         "network": str(chosen.get("networks", config.model)),
@@ -241,7 +243,9 @@ def _labels(config: Config, chosen: Mapping[str, Any], setting: str, axes: list[
 
 def _text(value: Any) -> Any:
     """A value as a row has it."""
-    return value if isinstance(value, str | int | float | bool | None) else json.dumps(value)
+    if isinstance(value, str | int | float | bool | None):
+        return value
+    return json.dumps(value)
 
 
 def by_network(jobs: list[BatchJob]) -> Iterator[int]:

@@ -31,7 +31,9 @@ class Journal(Generic[Row]):
     """Rows by key, of a file that is open and locked. Of several rows with one key the last one holds."""
 
     def __init__(self, path: Path, file: BinaryIO, rows: dict[str, Row]) -> None:
-        self.path, self.rows, self._file = path, rows, file
+        self.path = path
+        self.rows = rows
+        self._file = file
         self._synced = time.monotonic()
 
     def add(self, key: str, row: Row) -> None:

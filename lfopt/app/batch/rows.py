@@ -74,7 +74,9 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
 def _text(value: Label) -> str:
     if value is None:
         return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
 
 
 def _kind(name: str, values: Sequence[Label]) -> type[Any]:
@@ -89,11 +91,17 @@ def _kind(name: str, values: Sequence[Label]) -> type[Any]:
     if kinds in ({int}, {float}, {int, float}) and all(
         abs(value) < LARGEST for value in values if isinstance(value, int | float)
     ):
-        return float if float in kinds else int
-    return bool if kinds == {bool} else str
+        if float in kinds:
+            return float
+        return int
+    if kinds == {bool}:
+        return bool
+    return str
 
 
 def _options(hint: Any) -> list[Any]:
     """Types and texts that a hint allows, `int | None` or a Literal."""
     inner = get_args(hint)
-    return [hint] if not inner else [listed for option in inner for listed in _options(option)]
+    if not inner:
+        return [hint]
+    return [listed for option in inner for listed in _options(option)]

@@ -90,7 +90,8 @@ def compute(job: BatchJob) -> JobResult:
     plan = finished.plan
     report = simulate(plan, finished.graph)
     drafted = outcome.seconds["plan"]
-    totals, moved = plan.totals, report.dram
+    totals = plan.totals
+    moved = report.dram
     return replace(
         blank(),
         element_bytes=int(plan.hardware.element_bytes),

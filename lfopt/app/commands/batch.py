@@ -77,11 +77,10 @@ def batch(
     path = find_config(file, "batch file", INSTALLED / "batch")
     table_file = out_file or Path("runs") / f"{file_name(path.stem)}.csv"
     check_table(table_file, WHO)
-    workers = (
-        processes(jobs, WHO, "batch")
-        if cluster_address is None
-        else cluster(cluster_address, f"{WHO} --cluster", "cluster")
-    )
+    if cluster_address is None:
+        workers = processes(jobs, WHO, "batch")
+    else:
+        workers = cluster(cluster_address, f"{WHO} --cluster", "cluster")
     wanted, alike = read_jobs(path)
     with journal(table_file.with_name(f"{table_file.name}.journal"), JOURNAL, JobResult) as kept:
         for job in wanted:
@@ -114,7 +113,9 @@ def batch(
                 f"note: interrupted: {_so_far(wanted, kept)}", style="yellow", markup=False, soft_wrap=True
             )
             return INTERRUPTED
-    return 1 if any(row["error"] for row in rows) else 0
+    if any(row["error"] for row in rows):
+        return 1
+    return 0
 
 
 def _run(missing: list[BatchJob], workers: Workers, kept: Journal[JobResult], report: ReportProgress) -> None:
@@ -199,18 +200,19 @@ def _label(name: str, value: Label) -> str:
         return format_size(int(value or 0))
     if name == "element_bytes":
         return f"{value} B"
-    return f"{name} {value}" if isinstance(value, int | float) else str(value)
+    if isinstance(value, int | float):
+        return f"{name} {value}"
+    return str(value)
 
 
 def _figures(row: Row) -> tuple[str, ...]:
     if row["error"]:
         return ("failed", *NOTHING[1:])
-    proven = (
-        "optimal"
-        if row["proof"] == "optimal"
-        else f"{100 * float(row['gap']):,.1f} %"
-        if row["gap"] is not None
-        else ""
-    )
+    if row["proof"] == "optimal":
+        proven = "optimal"
+    elif row["gap"] is not None:
+        proven = f"{100 * float(row['gap']):,.1f} %"
+    else:
+        proven = ""
     cycles, seconds = (float(row[name] or 0) for name in ("cycles", "seconds"))
     return (f"{row['dram_bytes']:,}", proven, f"{row['groups']:,}", f"{cycles / 1e3:,.0f}", f"{seconds:.1f}")

@@ -44,11 +44,14 @@ def check(
         verification = replace(verification, bound=bound, wrong=wrong)
     _print(verification)
     answer(_answer(verification))
-    return 1 if verification.wrong else 0
+    if verification.wrong:
+        return 1
+    return 0
 
 
 def _answer(verified: Verified) -> CheckAnswer:
-    counted, totals = verified.recount, verified.plan.totals
+    counted = verified.recount
+    totals = verified.plan.totals
     if counted is None:
         return CheckAnswer(totals, None, verified.bound, 0, 0, 0, verified.wrong)
     figures = {name: getattr(counted, name) for name in _figures(verified.plan)}
@@ -64,11 +67,15 @@ def _answer(verified: Verified) -> CheckAnswer:
 
 
 def _figures(plan: Plan) -> tuple[str, ...]:
-    return (*FIGURES, "l2_bytes") if plan.hardware.l2_bytes else FIGURES
+    if plan.hardware.l2_bytes:
+        return (*FIGURES, "l2_bytes")
+    return FIGURES
 
 
 def _print(verified: Verified) -> None:
-    claimed, counted, wrong = verified.plan, verified.recount, verified.wrong
+    claimed = verified.plan
+    counted = verified.recount
+    wrong = verified.wrong
     if counted is not None:
         rows = table("", "plan says", "recounted")
         for name in _figures(claimed):
@@ -86,7 +93,8 @@ def _print(verified: Verified) -> None:
             f"{_groups(len(claimed.groups))}: [red]none recounted: the plan was made for another network[/]"
         )
         return
-    without, unknown = counted.by_formula, counted.not_recounted
+    without = counted.by_formula
+    unknown = counted.not_recounted
     through = sum(group.is_access for group in claimed.groups)
     walked = len(claimed.groups) - without[0] - unknown[0] - through
     out.print(f"{_groups(walked)} recounted from {counted.steps:,} steps")
@@ -103,11 +111,10 @@ def _print(verified: Verified) -> None:
         )
     operators = sum(len(group.nodes) for group in claimed.groups)
     holds = "every figure holds" + (" that could be recounted" if unknown[0] else "")
-    verdict = (
-        f"[red]{len(wrong)} {'claim is' if len(wrong) == 1 else 'claims are'} wrong[/]"
-        if wrong
-        else f"[green]{holds}[/]"
-    )
+    if wrong:
+        verdict = f"[red]{len(wrong)} {'claim is' if len(wrong) == 1 else 'claims are'} wrong[/]"
+    else:
+        verdict = f"[green]{holds}[/]"
     out.print(f"{_groups(len(claimed.groups))}, {operators} operators: {verdict}")
 
 

@@ -129,7 +129,8 @@ def codegen(
     if target == "accel" and out_dir:
         _stream(loaded, plan / "plan.json" if plan.is_dir() else plan, graph, out_dir)
         return
-    compiler, code = find_compiler(os.environ.get("CC")) if build else (), None
+    compiler = find_compiler(os.environ.get("CC")) if build else ()
+    code = None
     with progress_line() as report:
         report("printing C", 0.0)
         source = emit_c(
@@ -188,7 +189,8 @@ def _stream(plan: Plan, path: Path, graph: Graph, out_dir: Path) -> None:
     stream = encode(plan, graph)
     files = write_stream(stream, plan, path, out_dir)
     _print_files(files)
-    listed, size = tuple(map(FileAnswer.of, files)), len(stream.program)
+    listed = tuple(map(FileAnswer.of, files))
+    size = len(stream.program)
     answer(
         CodegenAnswer(
             stream.name, "accel", len(plan.groups), listed, commands=stream.commands, instruction_bytes=size
@@ -211,7 +213,8 @@ def _stream(plan: Plan, path: Path, graph: Graph, out_dir: Path) -> None:
 
 def _kernels(source: CSource) -> tuple[KernelAnswer, ...]:
     """The kernels of a source, group by group; aliased operators, which need none, come last in theirs."""
-    decisions, answers = {one.function.name: one for one in source.decisions}, list[KernelAnswer]()
+    decisions = {one.function.name: one for one in source.decisions}
+    answers = list[KernelAnswer]()
     for group in source.schedule.groups:
         for one in (decisions[function.name] for function in group.functions):
             answers.append(
@@ -233,11 +236,9 @@ def _why(reason: str) -> str:
 
 def _print_kernels(kernels: tuple[KernelAnswer, ...]) -> None:
     """The kernel of every operator, and what others said, by numbers: most say the same of many."""
-    rows, reasons, numbers = (
-        table("group", "operators", "kernel", "refused"),
-        table("refused", "", ""),
-        dict[tuple[str, str], int](),
-    )
+    rows = table("group", "operators", "kernel", "refused")
+    reasons = table("refused", "", "")
+    numbers = dict[tuple[str, str], int]()
     for column in (*rows.columns[1:], *reasons.columns[1:]):
         column.justify = "left"
     for one in kernels:
@@ -281,10 +282,8 @@ def _print(plan: Plan, graph: Graph, source: CSource, code: int | None) -> None:
         out.print(
             f"steps of the plan not followed in {plural(len(not_followed), 'group')}: {escape(reasons)}"
         )
-    arena, many = (
-        of_buffer(source.arena_bytes // source.arenas, plan.hardware.buffer_bytes),
-        f", {source.arenas} of them" if source.arenas > 1 else "",
-    )
+    arena = of_buffer(source.arena_bytes // source.arenas, plan.hardware.buffer_bytes)
+    many = f", {source.arenas} of them" if source.arenas > 1 else ""
     out.print(f"arena {arena}{many}; memory of one caller {source.context_bytes:,} B", soft_wrap=True)
     out.print(
         f"weights {source.weights_bytes:,} B" + (f"; machine code {code:,} B" if code is not None else ""),

@@ -133,7 +133,9 @@ def cost(
         return 1
     if not recounted:
         err.print("note: the plan has more steps than a recount follows", style="yellow")
-    return WITHOUT_STEPS if plan.groups_without_steps or not recounted else 0
+    if plan.groups_without_steps or not recounted:
+        return WITHOUT_STEPS
+    return 0
 
 
 def _answer(priced: PricedPartition, report: Report | None) -> CostAnswer:
@@ -163,11 +165,10 @@ def _priced(names: tuple[str, ...], price: Cost | DoesNotFit | None) -> PricedAn
 
 def _print(name: str, priced: PricedPartition, report: Report | None, top: int) -> None:
     hardware = priced.costs.hardware
-    alone = (
-        f", {plural(priced.left_out, 'operator')} alone that the file does not name"
-        if priced.left_out
-        else ""
-    )
+    if priced.left_out:
+        alone = f", {plural(priced.left_out, 'operator')} alone that the file does not name"
+    else:
+        alone = ""
     out.print(
         f"[bold]{escape(name)}[/]: {plural(len(priced.groups), 'group')}{alone}; {memories(hardware)}, "
         f"scheme {priced.costs.scheme}\n"
@@ -190,11 +191,10 @@ def _print(name: str, priced: PricedPartition, report: Report | None, top: int) 
         out.print(f"[dim]{plural(len(rest), 'group')} more: --top[/]")
     for k, (names, price) in numbered:
         if isinstance(price, DoesNotFit):
-            why = (
-                f"needs {price.needed:,} B of {price.store}, there are {price.available:,}"
-                if price.needed < 1 << 60
-                else "no buffer is large enough"
-            )
+            if price.needed < 1 << 60:
+                why = f"needs {price.needed:,} B of {price.store}, there are {price.available:,}"
+            else:
+                why = "no buffer is large enough"
             out.print(f"[red]does not fit[/] group {k}, {shown(span(names))}: {why}", soft_wrap=True)
     if report is None:
         if any(isinstance(price, DoesNotFit) for price in priced.prices):
@@ -218,7 +218,11 @@ def _print(name: str, priced: PricedPartition, report: Report | None, top: int) 
 
 
 def _rank(price: Cost | DoesNotFit | None) -> tuple[int, int]:
-    return (0, 0) if price is None else (1, 0) if isinstance(price, DoesNotFit) else (2, -price.dram_bytes)
+    if price is None:
+        return (0, 0)
+    if isinstance(price, DoesNotFit):
+        return (1, 0)
+    return (2, -price.dram_bytes)
 
 
 def _price(price: Cost | DoesNotFit | None, beta: int) -> tuple[str, str, str, str]:

@@ -182,7 +182,9 @@ def drawer(costs: GroupCosts) -> Draw:
 def chip(network: NetworkSource) -> Hardware:
     """What groups of a network are labelled for."""
     family, _, seed = network.name.partition("@")
-    return CHIPS[int(seed) % len(CHIPS)] if network.sha256 is None and family in cells.NAMES else LABELLED_FOR
+    if network.sha256 is None and family in cells.NAMES:
+        return CHIPS[int(seed) % len(CHIPS)]
+    return LABELLED_FOR
 
 
 def _sources(models: Iterable[str], drawn: int, *, whole_zoo: bool) -> list[str]:
@@ -264,11 +266,10 @@ class _Labelling:
         before = read_manifest(self.folder).get("settings", {})
         for key, value in self.settings.items():
             if (existing := before.get(key)) != value:
-                shown = (
-                    f"found {existing}, asked for {value}"
-                    if isinstance(value, int)
-                    else "they are not the same"
-                )
+                if isinstance(value, int):
+                    shown = f"found {existing}, asked for {value}"
+                else:
+                    shown = "they are not the same"
                 raise InvalidConfig(
                     f"{self.folder}: holds a data set with other settings: {key}: {shown}; accepted: those, "
                     "or another folder"
@@ -396,7 +397,8 @@ def _print(scheme: str, manifest: dict[str, Any]) -> None:
     rows: list[tuple[str, ...]] = []
     entries = manifest["networks"]
     for entry in entries:
-        network, count = entry["network"], entry["groups"]
+        network = entry["network"]
+        count = entry["groups"]
         shares = [f"{100 * valid / max(count, 1):.0f}" for valid in entry["valid"]]
         rows.append((network["name"], network["family"], f"{count:,}", f"{entry['samples']:,}", *shares))
     count, samples = (sum(entry[key] for entry in entries) for key in ("groups", "samples"))

@@ -49,14 +49,17 @@ def diff(before: PlanOption, after: Path, *, top: int = 10, html: Path | None = 
         Write both plans side by side as a page, with every change.
     """
     check_top(top)
-    one, other = load_planned(before), load_planned(after)
+    one = load_planned(before)
+    other = load_planned(after)
     comparison = compare(one, other)
     _print(comparison, top, {**by_name(other[1]), **by_name(one[1])})
     if html is not None:
         write_text(path_of(html, "--html"), page_of_both(comparison, one, other, (before, after)))
         out.print(f"[dim]wrote[/] {shown(html)}", soft_wrap=True)
     answer(_answer(comparison))
-    return 1 if comparison.changed else 0
+    if comparison.changed:
+        return 1
+    return 0
 
 
 def _answer(comparison: Comparison) -> DiffAnswer:
@@ -92,11 +95,10 @@ def _change(changed: Changed) -> ChangeAnswer:
 
 
 def _print(comparison: Comparison, top: int, known: Mapping[str, Operator]) -> None:
-    name = (
-        comparison.before.model
-        if comparison.before.model == comparison.after.model
-        else f"{comparison.before.model} and {comparison.after.model}"
-    )
+    if comparison.before.model == comparison.after.model:
+        name = comparison.before.model
+    else:
+        name = f"{comparison.before.model} and {comparison.after.model}"
     out.print(
         f"[bold]{escape(name)}[/]: {plural(comparison.same, 'group')} alike, "
         f"{plural(len(comparison.changed), 'change')}\n"

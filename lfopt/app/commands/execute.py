@@ -59,7 +59,8 @@ def execute(
         is the simplified network beside the plan.
     """
     loaded, graph = load_planned(plan)
-    rng, drawn = generator(seed), not graph.has_values
+    rng = generator(seed)
+    drawn = not graph.has_values
     graph = with_values(graph, plan, rng if fill else None)
     if inputs is None:
         err.print("note: no --input: inputs are drawn at random", style="yellow")
@@ -68,17 +69,18 @@ def execute(
         done = run(loaded, graph, values, lambda k, n: report(f"group {k} of {n}", k / n))
         report("reference", 1.0)
         original = (plan if plan.is_dir() else plan.parent) / loaded.model.onnx if model is None else model
-        judgement = (
-            judged(graph, values, done.outputs, expected(graph, values), original, drawn=drawn)
-            if check
-            else Judgement((), ())
-        )
+        if check:
+            judgement = judged(graph, values, done.outputs, expected(graph, values), original, drawn=drawn)
+        else:
+            judgement = Judgement((), ())
     if output is not None:
         write_outputs(output, graph, done.outputs)
     findings = _compared(loaded, done, judgement)
     _print(findings, loaded, judgement)
     answer(findings)
-    return 1 if findings.wrong or not findings.steps else 0
+    if findings.wrong or not findings.steps:
+        return 1
+    return 0
 
 
 def _compared(plan: Plan, done: Execution, judgement: Judgement) -> ExecuteAnswer:
@@ -90,7 +92,8 @@ def _compared(plan: Plan, done: Execution, judgement: Judgement) -> ExecuteAnswe
         if counted.by_formula:
             formula += group.dram
             continue
-        planned, level_2 = planned + group.dram, level_2 + group.l2
+        planned = planned + group.dram
+        level_2 = level_2 + group.l2
         if group.dram != counted.dram:
             wrong.append(f"group {group.id}: planned {group.dram}, counted {counted.dram}")
         if group.l2 != counted.l2:

@@ -74,7 +74,9 @@ class _ExplainQuery(NamedTuple):
     @property
     def title(self) -> str:
         """What the group belongs to."""
-        return f"{self.model}, group {self.number}" if self.groups else self.model
+        if self.groups:
+            return f"{self.model}, group {self.number}"
+        return self.model
 
 
 def explain(
@@ -136,23 +138,23 @@ def explain(
             f"--group: found {target}, which is no plan; accepted: plan.json or its folder, or --nodes A..B"
         )
     options = {"hardware": hardware, "buffer": buffer, "element_bytes": element_bytes}
-    query = (
-        _of_plan(Path(target), nodes, group, scheme, **options)
-        if is_plan
-        else _of_model(
+    if is_plan:
+        query = _of_plan(Path(target), nodes, group, scheme, **options)
+    else:
+        query = _of_model(
             load_network(target, parse_shapes(input_shape), rules, weights=False),
             nodes or "",
             scheme,
             **options,
         )
-    )
     by = Explainers.of(query.costs, tuple(dict.fromkeys(explainer)), seed)
     for name, why in by.missing.items():
         err.print(f"note: --explainer {name}: {why}", style="yellow", markup=False, soft_wrap=True)
     explanation = explained(query.costs, query.group, by, time_limit)
-    grown = (
-        growths(query.costs, query.groups, tuple(g.mode for g in query.planned), query.number) if grow else []
-    )
+    if grow:
+        grown = growths(query.costs, query.groups, tuple(g.mode for g in query.planned), query.number)
+    else:
+        grown = []
     cycles = cycles_of(query.costs, query.group, time_limit) if objective == "cycles" else None
     _print(query, explanation, top)
     if grow:
@@ -206,7 +208,8 @@ def _chosen(costs: GroupCosts, nodes: str) -> int:
 
 
 def _data(query: _ExplainQuery, explanation: Explanation, grown: Sequence[Growth] | None) -> dict[str, Any]:
-    hardware, flow = query.costs.hardware, query.costs.dataflow
+    hardware = query.costs.hardware
+    flow = query.costs.dataflow
     chip_data = {
         "buffer_bytes": hardware.buffer_bytes,
         "element_bytes": hardware.element_bytes,
@@ -240,7 +243,8 @@ def _data(query: _ExplainQuery, explanation: Explanation, grown: Sequence[Growth
 
 
 def _print(query: _ExplainQuery, explanation: Explanation, top: int) -> None:
-    flow, hardware = query.costs.dataflow, query.costs.hardware
+    flow = query.costs.dataflow
+    hardware = query.costs.hardware
     names = flow.names(explanation.group)
     count = f"{len(names)} operator{'s' * (len(names) > 1)}"
     out.print(f"[bold]{escape(query.title)}[/]: {count}, {shown(span(names))}")
@@ -259,7 +263,8 @@ def _print(query: _ExplainQuery, explanation: Explanation, top: int) -> None:
 
 
 def _print_need(explanation: Explanation, weight_buffer: int) -> None:
-    need, cost = explanation.need, explanation.cost
+    need = explanation.need
+    cost = explanation.cost
     if need.never:
         out.print(f"[bold red]does not fit[/], whatever the buffer: {escape(need.never)}")
     elif need.fits:
@@ -277,24 +282,21 @@ def _print_need(explanation: Explanation, weight_buffer: int) -> None:
         out.print(f"its weights take {of_buffer(need.weights, weight_buffer, 'weight buffer')}")
     if cost is not None:
         saved = explanation.alone_bytes - cost.dram_bytes
-        than = (
-            f"{abs(saved):,} B {'less' if saved >= 0 else 'more'} than its operators alone"
-            if explanation.group & (explanation.group - 1)
-            else ""
-        )
+        if explanation.group & (explanation.group - 1):
+            than = f"{abs(saved):,} B {'less' if saved >= 0 else 'more'} than its operators alone"
+        else:
+            than = ""
         runs = "moves" if need.fits else f"runs all the same, in mode {cost.mode}: moves"
-        more = (
-            f"{cost.dram_bytes - explanation.whole_bytes:,} B more than in one piece"
-            if cost.dram_bytes > explanation.whole_bytes
-            else ""
-        )
+        if cost.dram_bytes > explanation.whole_bytes:
+            more = f"{cost.dram_bytes - explanation.whole_bytes:,} B more than in one piece"
+        else:
+            more = ""
         out.print(", ".join(text for text in (f"{runs} {cost.dram_bytes:,} B", more, than) if text))
     if need.enough:
-        sufficient = (
-            f", and moves {explanation.enough_bytes:,} B there"
-            if explanation.enough_bytes != (cost.dram_bytes if cost else explanation.whole_bytes)
-            else ""
-        )
+        if explanation.enough_bytes != (cost.dram_bytes if cost else explanation.whole_bytes):
+            sufficient = f", and moves {explanation.enough_bytes:,} B there"
+        else:
+            sufficient = ""
         out.print(
             f"smallest sufficient buffer: {need.enough:,} B ({-(-need.enough // 1024):,} KiB){sufficient}"
         )
@@ -315,7 +317,8 @@ def _print_nest(costs: GroupCosts, explanation: Explanation) -> None:
 
 def _print_uses(explanation: Explanation, top: int) -> None:
     need = explanation.need
-    shown, rest = need.uses[:top], need.uses[top:]
+    shown = need.uses[:top]
+    rest = need.uses[top:]
     rows: list[tuple[str, ...]] = []
     for use in shown:
         ring = (f"{use.rows:,}", f"{use.row_bytes:,}") if use.rows else ("", "")
@@ -349,11 +352,13 @@ def _print_repair(best: Repair, explanation: Explanation, costs: GroupCosts, top
             f"[dim]({_proof(best)})[/]"
         )
         return
-    flow, count = costs.dataflow, len(best.groups)
+    flow = costs.dataflow
+    count = len(best.groups)
     out.print(
         f"[bold]cheapest cut: {count} groups, {best.dram_bytes:,} B of DRAM[/] [dim]({_proof(best)})[/]"
     )
-    more, less = best.dram_bytes - best.whole_bytes, explanation.alone_bytes - best.dram_bytes
+    more = best.dram_bytes - best.whole_bytes
+    less = explanation.alone_bytes - best.dram_bytes
     out.print(f"as one group {best.whole_bytes:,} B, {more:,} less; as operators alone {less:,} more")
     rows: list[tuple[str, ...]] = []
     for k, group in enumerate(best.groups[: 2 * top]):
@@ -385,7 +390,8 @@ def _print_repair(best: Repair, explanation: Explanation, costs: GroupCosts, top
     ] * (count > 2 * top)
     out.print(named_table(("group", "ops", "mode", "buffer B", "DRAM bytes"), rows, modules))
     out.print()
-    shown, rest = best.crossings[:top], best.crossings[top:]
+    shown = best.crossings[:top]
+    rest = best.crossings[top:]
     rows = [
         (flow.maps[c.map].name, f"{c.bytes:,}", _movement(c.stored_by, c.loaded_by), f"{c.added:,}")
         for c in shown
@@ -414,10 +420,12 @@ def _movement(stored_by: int, loaded_by: tuple[int, ...], most: int = 4) -> str:
 
 
 def _print_blames(explanation: Explanation, flow: Dataflow, top: int) -> None:
-    blames, best = explanation.blames, explanation.repair
-    cut = (
-        divided(explanation.links, best.groups) if best is not None else [False] * explanation.links.shape[1]
-    )
+    blames = explanation.blames
+    best = explanation.repair
+    if best is not None:
+        cut = divided(explanation.links, best.groups)
+    else:
+        cut = [False] * explanation.links.shape[1]
     count = explanation.links.shape[1]
     ranks = np.full((len(blames), count), count)
     for rank, blame in zip(ranks, blames, strict=True):
@@ -466,11 +474,10 @@ def _print_blames(explanation: Explanation, flow: Dataflow, top: int) -> None:
     if any(not flow.preds[v] >> u & 1 for u, v in explanation.links.T[shown].tolist()):
         out.print("[dim]~: both read the same map from outside[/]")
     if any(blame.explainer == "analytic" for blame in blames):
-        counted = (
-            "buffer that a cut there frees"
-            if not explanation.need.never
-            else "maps and weights that a cut there keeps out of what cannot run"
-        )
+        if not explanation.need.never:
+            counted = "buffer that a cut there frees"
+        else:
+            counted = "maps and weights that a cut there keeps out of what cannot run"
         out.print(f"[dim]analytic: bytes of {counted}[/]")
 
 
@@ -482,7 +489,9 @@ def _link(explanation: Explanation, flow: Dataflow, k: int, prefix: int) -> str:
 
 def _score(blame: Blame, k: int) -> str:
     score = blame.scores[k]
-    return NONE if score == -np.inf else f"{score:,.{DIGITS.get(blame.explainer, 3)}f}"
+    if score == -np.inf:
+        return NONE
+    return f"{score:,.{DIGITS.get(blame.explainer, 3)}f}"
 
 
 # -- its neighbours ------------------------------------------------------------------------------------------
@@ -532,7 +541,8 @@ def _taken(growth: Growth, flow: Dataflow) -> str:
 
 
 def _over(query: _ExplainQuery, growth: Growth) -> str:
-    verdict, needed = growth.cut.verdict, growth.cut.needed
+    verdict = growth.cut.verdict
+    needed = growth.cut.needed
     if verdict == "overflows":
         return f"{needed - query.costs.hardware.buffer_bytes + 1:,}"
     return {"gain": "fits", "no gain": "fits", "alone": "alone", "never": "always"}[verdict]

@@ -50,11 +50,14 @@ def list_() -> None:
     """
     rows: list[tuple[str, ...]] = []
     for name, chip in installed():
-        speed = (
-            ("*", "*", "*")
-            if chip.assumed
-            else (f"{chip.mac_rows}x{chip.mac_columns}", str(chip.port_bytes), _scaled(chip.clock_hz, "Hz"))
-        )
+        if chip.assumed:
+            speed = ("*", "*", "*")
+        else:
+            speed = (
+                f"{chip.mac_rows}x{chip.mac_columns}",
+                str(chip.port_bytes),
+                _scaled(chip.clock_hz, "Hz"),
+            )
         rows.append((name, buffers(chip), *speed, chip.source))
     out.print(spread(("chip", "buffer", "MACs", "port B", "clock", "source"), rows, stretch=(5,)))
     out.print(
@@ -71,7 +74,8 @@ def show(chip: HardwareOption, /) -> None:
     Example: lfopt hw show accelerator_256k
     """
     path = find_hardware(chip, "chip")
-    hardware, given = load_hardware(path), read_yaml(path)
+    hardware = load_hardware(path)
+    given = read_yaml(path)
     derived = [*figures(hardware)]
     out.print(f"[bold]{shown(hardware.name)}[/]: {shown(path)}", soft_wrap=True)
     if hardware.source:
@@ -195,19 +199,27 @@ def _folded(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 
 
 def _unit(field: FieldAnswer) -> str:
-    return field.type if field.least is None else f"{field.unit}, from {field.least}"
+    if field.least is None:
+        return field.type
+    return f"{field.unit}, from {field.least}"
 
 
 def _value(of: object, field: FieldAnswer) -> str:
     """The value of a field, with its unit."""
     value = getattr(of, field.name)
     if value is None or isinstance(value, bool):
-        return "-" if value is None else str(value).lower()
+        if value is None:
+            return "-"
+        return str(value).lower()
     if field.unit == "bytes":
-        return format_size(value) if value else "0 B"
+        if value:
+            return format_size(value)
+        return "0 B"
     if field.unit in ("Hz", "bytes per second"):
         return _scaled(value, "Hz" if field.unit == "Hz" else "B/s")
-    return f"{value:,} {field.unit}" if isinstance(value, int | float) else str(value)
+    if isinstance(value, int | float):
+        return f"{value:,} {field.unit}"
+    return str(value)
 
 
 def _printed(figure: FigureAnswer) -> tuple[str, str]:

@@ -83,16 +83,19 @@ def _meaning(graph: Graph, end: str) -> str:
     if tensor.quantization is None:
         return ""
     held = f" held as {tensor.dtype}" if graph.held(end) else ""
-    scale, zero_point = tensor.quantization.scale[0], tensor.quantization.zero_point[0]
+    scale = tensor.quantization.scale[0]
+    zero_point = tensor.quantization.zero_point[0]
     return f" {graph.end_type(end)}{held}, scale {scale:.9g}, zero point {zero_point}"
 
 
 def _answer(costs: GroupCosts, views: int) -> InspectAnswer:
-    flow, beta = costs.dataflow, costs.hardware.buffer_bytes
+    flow = costs.dataflow
+    beta = costs.hardware.buffer_bytes
     listed: list[OperatorAnswer] = []
     for i, operator in enumerate(flow.operators):
         mapping = "opaque" if flow.specs[i] is OPAQUE else mapping_of(flow.calls[i]).value
-        weights, needs = costs.groups.weight_bytes(1 << i)[0], costs.groups.line_need(1 << i)
+        weights = costs.groups.weight_bytes(1 << i)[0]
+        needs = costs.groups.line_need(1 << i)
         shape = flow.maps[flow.results[i][0]].shape
         listed.append(
             OperatorAnswer(
@@ -114,11 +117,10 @@ def _print_kinds(costs: GroupCosts, macs: tuple[int, ...]) -> None:
         weights = sum(costs.groups.weight_bytes(1 << i)[0] for i in members)
         largest = max(costs.hardware.dram_bytes(flow.maps[m]) for i in members for m in flow.results[i])
         types = sorted({mapping_of(flow.calls[i]) for i in members}, key=COMPLEXITY.index)
-        mapping = (
-            "opaque"
-            if flow.specs[members[0]] is OPAQUE
-            else ", ".join(mapping_type.value for mapping_type in types)
-        )
+        if flow.specs[members[0]] is OPAQUE:
+            mapping = "opaque"
+        else:
+            mapping = ", ".join(mapping_type.value for mapping_type in types)
         rows.add_row(
             kind,
             str(len(members)),
@@ -135,7 +137,8 @@ def _print_operators(costs: GroupCosts, macs: tuple[int, ...]) -> None:
     rows: list[tuple[str, ...]] = []
     for i, operator in enumerate(flow.operators):
         shape = "x".join(str(d) for d in flow.maps[flow.results[i][0]].shape)
-        weights, needs = costs.groups.weight_bytes(1 << i)[0], costs.groups.line_need(1 << i)
+        weights = costs.groups.weight_bytes(1 << i)[0]
+        needs = costs.groups.line_need(1 << i)
         rows.append(
             (operator.name, operator.kind, shape, f"{macs[i] / 1e6:,.1f}", f"{weights:,}", f"{needs:,}")
         )

@@ -141,7 +141,9 @@ def pareto(
         )
     if front.interrupted:
         return INTERRUPTED
-    return WITHOUT_STEPS if any(point.without_steps for point in front.points) else 0
+    if any(point.without_steps for point in front.points):
+        return WITHOUT_STEPS
+    return 0
 
 
 def _print(front: Front, points: Sequence[Point], top: int) -> None:
@@ -188,7 +190,8 @@ def _print(front: Front, points: Sequence[Point], top: int) -> None:
     if front.advice:
         out.print("\n[bold]which to buy[/]")
     for advice in front.advice:
-        buffer, array = format_size(advice.buffer_bytes), f"{advice.mac_rows} x {advice.mac_columns}"
+        buffer = format_size(advice.buffer_bytes)
+        array = f"{advice.mac_rows} x {advice.mac_columns}"
         what, beside = (buffer, f"{array} MACs") if advice.of == "buffer" else (f"{array} MACs", buffer)
         out.print(
             f"{advice.figure}, {beside}: [bold]{what}[/]{' is the knee' if advice.knee else ''}: "
@@ -222,7 +225,11 @@ def _how(front: Front, point: Point) -> str:
 
 
 def _gap(gap: float | None) -> str:
-    return "" if gap == 0 else " (?)" if gap is None else f" (<{100 * gap:.2g} %)"
+    if gap == 0:
+        return ""
+    if gap is None:
+        return " (?)"
+    return f" (<{100 * gap:.2g} %)"
 
 
 def _folder(given: Path | None) -> Path | None:

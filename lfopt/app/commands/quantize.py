@@ -110,11 +110,10 @@ def quantize(
     note(graph)
     _refuse(graph, model)
     graph = prepared(graph, end)
-    given = (
-        random_samples(graph, samples or SAMPLES, seed)
-        if calibration is None
-        else read_samples(calibration, graph, samples)
-    )
+    if calibration is None:
+        given = random_samples(graph, samples or SAMPLES, seed)
+    else:
+        given = read_samples(calibration, graph, samples)
     if measure is not None and measure > len(given):
         raise InvalidConfig(f"--measure {measure}: there are {len(given)} samples")
     cut = PERCENTILE if percentile is None else percentile
@@ -303,11 +302,17 @@ def _said(decibels: float) -> str:
     >>> _said(31.25), _said(float("inf"))
     ('31.2', 'exact')
     """
-    return f"{decibels:.1f}" if isfinite(decibels) else "exact" if decibels > 0 else "no signal"
+    if isfinite(decibels):
+        return f"{decibels:.1f}"
+    if decibels > 0:
+        return "exact"
+    return "no signal"
 
 
 def _figure(value: float) -> float | None:
-    return value if isfinite(value) else None
+    if isfinite(value):
+        return value
+    return None
 
 
 def _of_output(output: OutputNoise) -> OutputAccuracy:

@@ -62,6 +62,7 @@ def report(
     claimed, graph = load_planned(file)
     note(graph)
     write_text(page, page_of(claimed, graph, sweep_seconds, explain_seconds, tuple(dict.fromkeys(explainer))))
-    size, seconds = page.stat().st_size, time.perf_counter() - clock
+    size = page.stat().st_size
+    seconds = time.perf_counter() - clock
     out.print(f"[dim]wrote[/] {shown(page)}: {size:,} B [dim]in[/] {seconds:.1f} s", soft_wrap=True)
     answer(ReportAnswer(FileAnswer(str(page), size), seconds))

@@ -89,7 +89,8 @@ def run(
         err.print("note: no --input: inputs are drawn at random", style="yellow")
     values = random_inputs(graph, generator(seed)) if inputs is None else read_inputs(graph, inputs)
     predicted = simulate(plan, graph)
-    dram, cycles = Dram(latency_cycles=latency, stall=stall), predicted.cycles.total
+    dram = Dram(latency_cycles=latency, stall=stall)
+    cycles = predicted.cycles.total
     with progress_line() as progress, threadpool_limits(1):
         progress("building the model", 0.0)
         try:
@@ -111,7 +112,9 @@ def run(
     )
     _print(findings, predicted)
     answer(findings)
-    return 1 if findings.wrong else 0
+    if findings.wrong:
+        return 1
+    return 0
 
 
 @app.command
@@ -133,7 +136,8 @@ class CannotSimulate(LfoptError):
 
 def _compared(plan: Plan, done: RunResult, predicted: Report, wrong: list[str] | None) -> RtlAnswer:
     """What the hardware counted beside what was planned."""
-    planned, moved = dram_at_port(plan.groups), counted(done.counters)
+    planned = dram_at_port(plan.groups)
+    moved = counted(done.counters)
     problems = list(wrong or ())
     if done.failure is not None:
         failure = done.failure
@@ -147,14 +151,16 @@ def _compared(plan: Plan, done: RunResult, predicted: Report, wrong: list[str] |
     if moved != planned:
         problems.append(f"planned {planned}, counted {moved}")
     counters = {counter.name.lower(): done.counters[counter] for counter in Counter}
-    energy, cycles = predicted.energy, done.counters[Counter.CYCLES]
+    energy = predicted.energy
+    cycles = done.counters[Counter.CYCLES]
     return RtlAnswer(
         planned, moved, cycles, predicted.cycles.total, energy, counters, wrong is not None, tuple(problems)
     )
 
 
 def _print(findings: RtlAnswer, predicted: Report) -> None:
-    rows, hardware = table("DRAM bytes", "planned", "counted in RTL"), predicted.hardware
+    rows = table("DRAM bytes", "planned", "counted in RTL")
+    hardware = predicted.hardware
     for name, count in asdict(findings.counted).items():
         if count or getattr(findings.planned, name):
             rows.add_row(name, f"{getattr(findings.planned, name):,}", f"{count:,}")

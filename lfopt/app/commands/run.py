@@ -97,7 +97,8 @@ def run(
             raise
         graph = load_network(model, completed(model, shapes, read_arrays(inputs)), "default")
     note(graph)
-    values, drawn = _inputs(graph, inputs), not graph.has_values
+    values = _inputs(graph, inputs)
+    drawn = not graph.has_values
     graph = with_values(graph, model, generator(seed) if fill else None)
     start = time.perf_counter()
     with progress_line() as report:
@@ -147,13 +148,17 @@ def run(
             judgement.absent,
         )
     )
-    return 1 if wrong else 0
+    if wrong:
+        return 1
+    return 0
 
 
 def _hardware(hardware: str | None, buffer: str | None) -> Hardware:
     if hardware is not None:
         return chip(hardware, buffer, None)
-    return CPU if buffer is None else replace(CPU, buffer_bytes=size_option(buffer, "--buffer"))
+    if buffer is None:
+        return CPU
+    return replace(CPU, buffer_bytes=size_option(buffer, "--buffer"))
 
 
 def _inputs(graph: Graph, file: Path | None) -> dict[str, np.ndarray]:
@@ -162,7 +167,9 @@ def _inputs(graph: Graph, file: Path | None) -> dict[str, np.ndarray]:
             f"{name}: {graph.end_type(name)} {list(graph.shape(name))}" for name in graph.inputs
         )
         raise InvalidConfig(f"--input: not given; accepted: .npz with {wanted}")
-    return {} if file is None else read_inputs(graph, file)
+    if file is None:
+        return {}
+    return read_inputs(graph, file)
 
 
 def _outputs(compiled: Compiled, outputs: dict[str, np.ndarray]) -> tuple[OutputAnswer, ...]:
@@ -171,11 +178,10 @@ def _outputs(compiled: Compiled, outputs: dict[str, np.ndarray]) -> tuple[Output
     for tensor in compiled.outputs:
         value = outputs[tensor.name]
         real = value.size and value.dtype.kind in "fiu"
-        ends = (
-            [float(end) if isfinite(end) else None for end in (value.min(), value.mean(), value.max())]
-            if real
-            else [None, None, None]
-        )
+        if real:
+            ends = [float(end) if isfinite(end) else None for end in (value.min(), value.mean(), value.max())]
+        else:
+            ends = [None, None, None]
         answers.append(OutputAnswer(tensor.name, tensor.dtype, tuple(tensor.shape), *ends))
     return tuple(answers)
 
@@ -230,7 +236,8 @@ def _print_roofline(roofline: Roofline) -> None:
 
 
 def _label(kernel: KernelTime) -> str:
-    first, last = kernel.operators[0], kernel.operators[-1]
+    first = kernel.operators[0]
+    last = kernel.operators[-1]
     return f"{kernel.group} {first}" + (f" .. {last}" if last != first else "")
 
 

@@ -186,7 +186,8 @@ def search(
     clock = time.perf_counter()
     with progress_line() as report:
         finished = write_finished(finished, folder)
-    plan, interrupted = finished.plan, finished.interrupted
+    plan = finished.plan
+    interrupted = finished.interrupted
     with_figures = outcome.wanted != Objective() or SCHEMES[plan.scheme].copies
     steps = sum(step_count(group.steps) for group in plan.groups)
     enough = outcome.deadline.leaves("report", min(steps, WALKED) * TIMED_SECONDS)
@@ -226,7 +227,9 @@ def _exit_code(finished: FinishedPlan) -> int:
     """What the command ends with once the plan is written."""
     if finished.interrupted:
         return INTERRUPTED
-    return WITHOUT_STEPS if finished.plan.groups_without_steps or not finished.recounted else 0
+    if finished.plan.groups_without_steps or not finished.recounted:
+        return WITHOUT_STEPS
+    return 0
 
 
 def _answer(
@@ -289,11 +292,10 @@ def _print_model(plan: Plan, outcome: JobOutcome, report: Report) -> None:
         network = sum(outcome.network.macs)
         out.print(f"{report.macs / 1e9:.3f} GMACs, {report.macs / max(network, 1):.2f} x the network's")
     if plan.copies:
-        proof = (
-            "no other groups with these copies move less, one by one"
-            if outcome.optimal
-            else "nothing is proven of these copies"
-        )
+        if outcome.optimal:
+            proof = "no other groups with these copies move less, one by one"
+        else:
+            proof = "nothing is proven of these copies"
         out.print(
             f"[dim]{len(plan.copies)} operators are computed again; {proof}; the lower bound holds whatever "
             "is copied[/]",
@@ -303,10 +305,12 @@ def _print_model(plan: Plan, outcome: JobOutcome, report: Report) -> None:
     figures = f"{report.cycles.total:,} cycles{overlap}, {report.energy.total_pj / 1e6:,.1f} uJ"
     out.print(f"model: {figures} [dim]on {speed(plan.hardware)}[/]", soft_wrap=True)
     if outcome.judged is not None and outcome.judged.figures is not None and outcome.wanted != Objective():
-        value, bound = outcome.wanted.value(outcome.judged.figures), outcome.judged.bound
-        gap = (
-            f"at most {100 * (value - bound) / bound:.1f} % above the least" if bound else "nothing is proven"
-        )
+        value = outcome.wanted.value(outcome.judged.figures)
+        bound = outcome.judged.bound
+        if bound:
+            gap = f"at most {100 * (value - bound) / bound:.1f} % above the least"
+        else:
+            gap = "nothing is proven"
         proven = "the least, proven of the ways looked at" if 0 < value <= bound else gap
         out.print(f"[dim]{outcome.wanted.name}, of groups one after the other: {proven}[/]", soft_wrap=True)
 
@@ -341,11 +345,10 @@ def _say_what_is_missing(outcome: JobOutcome, plan: Plan) -> None:
         err.print("note: partition, bytes and proof are all there", style="yellow")
     if outcome.runs[-1].result.interrupted:
         last = outcome.runs[-1]
-        what_is_left = (
-            "nothing found yet: every operator alone"
-            if not last.result.plans_evaluated
-            else "the best plan so far is written"
-        )
+        if not last.result.plans_evaluated:
+            what_is_left = "nothing found yet: every operator alone"
+        else:
+            what_is_left = "the best plan so far is written"
         err.print(f"note: {last.name} was interrupted; {what_is_left}", style="yellow", soft_wrap=True)
     elif not outcome.proven and METHODS[outcome.best.result.method].proves:
         err.print(
@@ -377,16 +380,15 @@ def _job(
         return replace(job, hardware=chip(hardware, buffer, element_bytes))
     if buffer is not None:
         job = replace(job, hardware=replace(job.hardware, buffer_bytes=size_option(buffer, "--buffer")))
-    return (
-        job
-        if element_bytes is None
-        else replace(job, hardware=replace(job.hardware, element_bytes=element_bytes))
-    )
+    if element_bytes is None:
+        return job
+    return replace(job, hardware=replace(job.hardware, element_bytes=element_bytes))
 
 
 def _print(outcome: JobOutcome, plan: Plan) -> None:
     flow = outcome.network
-    weights, macs = flow.weight_elements / 1e6, sum(flow.macs) / 1e9
+    weights = flow.weight_elements / 1e6
+    macs = sum(flow.macs) / 1e9
     out.print(
         f"[bold]{escape(outcome.graph.name)}[/]: {len(flow)} operators, {weights:.2f} M weights, {macs:.3f} "
         "GMACs"
@@ -420,7 +422,8 @@ def _space(plan: Plan) -> str:
 
 
 def _totals(outcome: JobOutcome) -> Table:
-    totals, plan = outcome.plan.totals, outcome.plan
+    totals = outcome.plan.totals
+    plan = outcome.plan
     rows = table("", "DRAM bytes", "MiB", "x bound", "")
     star = "*" if plan.traffic == "tiled" else ""
 
@@ -450,9 +453,10 @@ def _totals(outcome: JobOutcome) -> Table:
             searched = ran.result
             # of methods without a budget of plans, the number of groups priced says more
             plans = "budget" in METHODS[searched.method].takes
-            count = (
-                f"{searched.plans_evaluated:,} plans" if plans else f"{searched.groups_evaluated:,} groups"
-            )
+            if plans:
+                count = f"{searched.plans_evaluated:,} plans"
+            else:
+                count = f"{searched.groups_evaluated:,} groups"
             seed = f", seed {searched.seed}" if searched.seed is not None else ""
             add(
                 f"  {ran.name}{seed}{', no second level' if plan.hardware.l2_bytes else ''}",
@@ -470,7 +474,8 @@ def _groups(outcome: JobOutcome, plan: Plan) -> RenderableType:
     """The groups that move the most, and the fused ones that fill the buffer the most."""
     groups = [group for group in plan.groups if MODES[group.mode].counted]
     fused = [group for group in groups if MODES[group.mode].whole and len(group.nodes) > 1]
-    hardware, known = plan.hardware, by_name(outcome.graph)
+    hardware = plan.hardware
+    known = by_name(outcome.graph)
     listed: list[PlannedGroup | str] = [
         "moving the most",
         *sorted(groups, key=lambda g: (-g.dram.total, g.id))[:SHOWN],

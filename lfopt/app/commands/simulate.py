@@ -100,7 +100,9 @@ def simulate(
     for line in report.disagreements:
         out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)
     answer(report)
-    return 1 if report.disagreements else 0
+    if report.disagreements:
+        return 1
+    return 0
 
 
 # -- the whole plan ------------------------------------------------------------------------------------------
@@ -147,7 +149,9 @@ def _print_footnotes(report: Report) -> None:
 
 
 def _again(report: Report | GroupReport) -> str:
-    return f" ({report.recomputed_macs / 1e6:,.1f} M of them recomputed)" if report.recomputed_macs else ""
+    if report.recomputed_macs:
+        return f" ({report.recomputed_macs / 1e6:,.1f} M of them recomputed)"
+    return ""
 
 
 def _baselines(report: Report) -> Table:
@@ -182,7 +186,8 @@ def _roles(report: Report) -> Table:
         moved = [t for t in report.tensors if t.role == role]
         if role in SELDOM and not moved:
             continue
-        loaded, stored = sum(t.loaded_bytes for t in moved), sum(t.stored_bytes for t in moved)
+        loaded = sum(t.loaded_bytes for t in moved)
+        stored = sum(t.stored_bytes for t in moved)
         times = f"{(loaded + stored) / size:.2f}" if (size := sum(t.size_bytes for t in moved)) else ""
         share = "" if role == "l2" else f"{100 * (loaded + stored) / whole:.1f} %"  # of DRAM bytes
         rows.add_row(name, str(len(moved)), f"{loaded:,}", f"{stored:,}", share, times)
@@ -191,7 +196,8 @@ def _roles(report: Report) -> Table:
 
 def _print_model(report: Report | GroupReport, hardware: Hardware) -> None:
     """Cycles and energy of the model."""
-    cycles, energy = report.cycles, report.energy
+    cycles = report.cycles
+    energy = report.energy
     port = f"port {hardware.port_bytes} B a cycle, {hardware.port_latency} cycles a transfer"
     assumed = "; assumed: the chip does not say" if hardware.assumed else ""
     out.print(
@@ -203,11 +209,10 @@ def _print_model(report: Report | GroupReport, hardware: Hardware) -> None:
     if not hardware.plain_dram:
         access = report.dram_access
         more = 100 * (access.burst_bytes / max(report.dram.total, 1) - 1)
-        opened = (
-            f"; {access.pages:,} pages of {hardware.dram_page_bytes:,} B opened"
-            if hardware.dram_page_bytes
-            else ""
-        )
+        if hardware.dram_page_bytes:
+            opened = f"; {access.pages:,} pages of {hardware.dram_page_bytes:,} B opened"
+        else:
+            opened = ""
         out.print(
             f"[dim]DRAM: {access.burst_bytes:,} B in bursts of {hardware.dram_burst_bytes} B (+{more:.1f} "
             f"%){opened}[/]"

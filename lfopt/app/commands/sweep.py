@@ -196,10 +196,12 @@ def _solve_each(
         report(f"{format_size(size)}", k / len(sizes))
         here = costs.at(size)
         result = solve(here, SearchOptions(time_limit=time_limit))
-        moved, bound = result.dram_bytes, result.lower_bound_bytes
+        moved = result.dram_bytes
+        bound = result.lower_bound_bytes
         if here.hardware.l2_bytes:
             result, totals = planned_with_second_level(here, result, time_limit)
-            moved, bound = totals.dram_bytes, totals.lower_bound_bytes
+            moved = totals.dram_bytes
+            bound = totals.lower_bound_bytes
         stairs.append(Stair(size, moved, bound, len(result.groups), here.without_steps(result.groups)))
         if result.interrupted:
             return stairs, True
@@ -210,15 +212,14 @@ def _print(stairs: list[Stair], name: str, ends: dict[str, int]) -> None:
     listed = stairs if len(stairs) <= 40 else [stairs[round(k * (len(stairs) - 1) / 39)] for k in range(40)]
     rows = table("from buffer of", "bytes", "DRAM bytes", "MiB", "x compulsory", "groups", "")
     for stair in listed:
-        proof = (
-            f"cannot run: {stair.without_steps} without steps"
-            if stair.without_steps
-            else "optimal"
-            if stair.dram_bytes == stair.lower_bound_bytes
-            else f"gap {100 * (stair.dram_bytes / stair.lower_bound_bytes - 1):.2f} %"
-            if stair.lower_bound_bytes
-            else "no bound"
-        )
+        if stair.without_steps:
+            proof = f"cannot run: {stair.without_steps} without steps"
+        elif stair.dram_bytes == stair.lower_bound_bytes:
+            proof = "optimal"
+        elif stair.lower_bound_bytes:
+            proof = f"gap {100 * (stair.dram_bytes / stair.lower_bound_bytes - 1):.2f} %"
+        else:
+            proof = "no bound"
         ratio = f"{stair.dram_bytes / ends['compulsory']:.3f}" if ends["compulsory"] else ""
         endless = stair.buffer_bytes == UNLIMITED
         kib = "unlimited" if endless else f"{stair.buffer_bytes / 1024:,.1f} KiB"

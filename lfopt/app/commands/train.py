@@ -107,9 +107,10 @@ def train(
     settings = torch.TrainingSettings(
         epochs=epochs, patience=patience, seed=seed, threads=threads, device=device
     )
-    options = (
-        "--all" if everything else f"--scheme {scheme} --split {split}{' --explainers' if explainers else ''}"
-    )
+    if everything:
+        options = "--all"
+    else:
+        options = f"--scheme {scheme} --split {split}{' --explainers' if explainers else ''}"
     command = (
         f"lfopt train DATASET -o DIR {options} --epochs {epochs} --patience {patience} --samples "
         f"{samples} --seed {seed} --seeds {seeds}"
@@ -141,7 +142,10 @@ class _Files:
     """What is written: weights and cards, a log, and checkpoints until all is done."""
 
     def __init__(self, folder: Path, log: Path | None, *, command: str, resume: bool) -> None:
-        self.folder, self.log, self.command, self.resume = folder, log, command, resume
+        self.folder = folder
+        self.log = log
+        self.command = command
+        self.resume = resume
         self.cards: dict[str, dict[str, Any]] = {}  # by name, as they are written
         self._rows: dict[tuple[str, str, int], list[tuple[Any, ...]]] = {}
         self._checkpoints: list[Path] = []
@@ -198,14 +202,12 @@ class _Training:
     def __init__(
         self, torch: Any, data: Any, settings: Any, seeds: int, files: _Files, report: ReportProgress
     ) -> None:
-        self.torch, self.data, self.settings, self.seeds, self.files, self.report = (
-            torch,
-            data,
-            settings,
-            seeds,
-            files,
-            report,
-        )
+        self.torch = torch
+        self.data = data
+        self.settings = settings
+        self.seeds = seeds
+        self.files = files
+        self.report = report
         self.material: Any = None
         self.lines: list[Any] = []  # to print when the progress line is gone
 

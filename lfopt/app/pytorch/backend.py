@@ -112,13 +112,16 @@ class Region:
 
     def __init__(self, module: fx.GraphModule, make: Callable[[ModelProto], Compiled]) -> None:
         """`make`: compiles an ONNX model."""
-        self.module, self._make = module, make
+        self.module = module
+        self._make = make
         inputs = module.graph.find_nodes(op="placeholder")
         # of each input: whether it becomes a constant
         self._constant = tuple(_is_weight(node) for node in inputs)
         self._own = [*module.parameters(), *module.buffers()]
         self._programs: dict[object, Program] = {}
-        self._programs_compiled, self._eager, self._lock = 0, False, Lock()
+        self._programs_compiled = 0
+        self._eager = False
+        self._lock = Lock()
 
     def __call__(self, *args: Any) -> Any:
         """The graph's outputs."""
@@ -183,7 +186,9 @@ def _is_weight(node: fx.Node) -> bool:
 
 def with_constants(module: fx.GraphModule, constants: Mapping[int, Any]) -> fx.GraphModule:
     """The graph with some inputs, by position, as constants: tensors as buffers, numbers as they are."""
-    graph, copies, buffers = fx.Graph(), dict[fx.Node, fx.Node](), dict[str, Any]()
+    graph = fx.Graph()
+    copies = dict[fx.Node, fx.Node]()
+    buffers = dict[str, Any]()
     for k, node in enumerate(module.graph.find_nodes(op="placeholder")):
         value = constants.get(k)
         if isinstance(value, Tensor):

@@ -61,13 +61,13 @@ def to_onnx(model: object, input_shapes: InputShapes | None = None) -> ModelProt
             f"model: found {type(model).__name__}; accepted: a torch.nn.Module or a "
             "torch.export.ExportedProgram"
         )
-    label, known = type(model).__name__, list(signature(model.forward).parameters)
+    label = type(model).__name__
+    known = list(signature(model.forward).parameters)
     if not isinstance(input_shapes, Mapping) or not input_shapes or not input_shapes.keys() <= set(known):
-        given = (
-            ", ".join(map(repr, input_shapes))
-            if isinstance(input_shapes, Mapping) and input_shapes
-            else "no shapes"
-        )
+        if isinstance(input_shapes, Mapping) and input_shapes:
+            given = ", ".join(map(repr, input_shapes))
+        else:
+            given = "no shapes"
         accepted = (
             f"shapes of float32 inputs of forward ({', '.join(known)}), or for inputs of other types "
             f"torch.export.export({label.lower()}, example)"
@@ -187,18 +187,18 @@ def _name_of(program: ExportedProgram) -> str:
         (modules for node in program.graph.nodes if (modules := node.meta.get("nn_module_stack"))), {}
     )
     _, kind = next(iter(stack.values()), ("", "program"))
-    return kind.__name__ if isinstance(kind, type) else str(kind).rpartition(".")[2]
+    if isinstance(kind, type):
+        return kind.__name__
+    return str(kind).rpartition(".")[2]
 
 
 def reason(error: BaseException) -> str:
     """What an exporter says, in one line: the operator that it does not know, else the first cause."""
     causes = [*_causes(error)]
     unknown = next((match[1] for cause in causes if (match := OPERATOR.search(str(cause)))), None)
-    return (
-        f"no translation of operator {unknown}"
-        if unknown
-        else one_line(str(causes[-1]).strip().partition("\n\n")[0] or type(causes[-1]).__name__)
-    )
+    if unknown:
+        return f"no translation of operator {unknown}"
+    return one_line(str(causes[-1]).strip().partition("\n\n")[0] or type(causes[-1]).__name__)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

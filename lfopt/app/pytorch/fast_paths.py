@@ -24,7 +24,9 @@ def _attended(mask: Tensor | None, mask_type: int | None) -> Tensor | None:
     if mask is None:
         return None
     seen = mask.to(torch.bool).logical_not()
-    return seen[:, None, None, :] if mask_type == PADDING else seen
+    if mask_type == PADDING:
+        return seen[:, None, None, :]
+    return seen
 
 
 def _heads(x: Tensor, weight: Tensor, bias: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -102,7 +104,8 @@ def self_attention(
     q, k, v = _heads(query, qkv_weight, qkv_bias, num_head)
     seen = _attended(mask, mask_type)
     if not need_weights:
-        heads, weights = scaled_dot_product_attention(q, k, v, attn_mask=seen), query.new_empty(0)
+        heads = scaled_dot_product_attention(q, k, v, attn_mask=seen)
+        weights = query.new_empty(0)
     else:
         scores = (q @ k.transpose(-1, -2)) * (embed_dim // num_head) ** -0.5
         weights = (scores if seen is None else scores.masked_fill(seen.logical_not(), float("-inf"))).softmax(

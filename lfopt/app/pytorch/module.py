@@ -36,7 +36,8 @@ class CompiledByCall(CompiledModule):
     def __init__(self, module: torch.nn.Module, make: Callable[[ModelProto], Compiled]) -> None:
         """`make`: compiles an ONNX model. Raises InvalidConfig where PyTorch cannot write one."""
         check_installed()
-        self.module, self.name = module, type(module).__name__
+        self.module = module
+        self.name = type(module).__name__
         self._make = make
         self._programs: dict[object, tuple[Program, pytree.TreeSpec]] = {}
         self._lock = Lock()
@@ -58,7 +59,9 @@ class CompiledByCall(CompiledModule):
         """What the module gives, as in a call, for arguments by name, in a list or tuple, or one alone."""
         if isinstance(inputs, Mapping):
             return self(**inputs)
-        return self(*inputs) if isinstance(inputs, list | tuple) else self(inputs)
+        if isinstance(inputs, list | tuple):
+            return self(*inputs)
+        return self(inputs)
 
     def _program(
         self, leaves: list[Any], tensors: list[Tensor], form: pytree.TreeSpec
@@ -103,9 +106,10 @@ class CompiledByCall(CompiledModule):
         return Program.of(program, weights, self.name, self._make), results
 
     def __repr__(self) -> str:
-        last = (
-            f"; the last: {next(reversed(self._programs.values()))[0].compiled!r}" if self._programs else ""
-        )
+        if self._programs:
+            last = f"; the last: {next(reversed(self._programs.values()))[0].compiled!r}"
+        else:
+            last = ""
         return one_line(f"CompiledByCall({self.name}: {plural(len(self._programs), 'program')}{last})")
 
 
@@ -129,4 +133,6 @@ def _example(leaf: Tensor | np.ndarray | np.generic) -> Tensor:
 
 def by_call(model: object, make: Callable[[ModelProto], Compiled]) -> CompiledByCall | None:
     """A Module that is compiled when it is called; None for an ExportedProgram, whose shapes are known."""
-    return CompiledByCall(model, make) if isinstance(model, torch.nn.Module) else None
+    if isinstance(model, torch.nn.Module):
+        return CompiledByCall(model, make)
+    return None

@@ -11,20 +11,16 @@ from torch import Tensor
 def as_array(tensor: Tensor) -> np.ndarray:
     """(same shape and type) a CPU tensor in C order: its own memory where it is contiguous, else a copy."""
     dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    return (
-        dense.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-        if dense.dtype == torch.bfloat16
-        else dense.numpy()
-    )
+    if dense.dtype == torch.bfloat16:
+        return dense.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return dense.numpy()
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
     """(same shape and type) a tensor on the memory of an array."""
-    return (
-        torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-        if array.dtype == ml_dtypes.bfloat16
-        else torch.from_numpy(array)
-    )
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
 
 
 def type_of(tensor: Tensor) -> str:

@@ -66,13 +66,11 @@ class OutputNoise:
     @property
     def error_of_range(self) -> float:
         """The largest error, of the difference between greatest and least element."""
-        return (
-            self.largest_error / (self.greatest - self.least)
-            if self.greatest > self.least
-            else inf
-            if self.largest_error
-            else 0.0
-        )
+        if self.greatest > self.least:
+            return self.largest_error / (self.greatest - self.least)
+        if self.largest_error:
+            return inf
+        return 0.0
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,8 @@ def alone(
     decibels: dict[str, float] = {}
     for k, name in enumerate(beside.layers):
         report("layers alone", k / len(beside.layers))
-        outputs, ratios = maps({**sample, switched.which: np.array(k)}), [Ratio() for _ in exact]
+        outputs = maps({**sample, switched.which: np.array(k)})
+        ratios = [Ratio() for _ in exact]
         for ratio, output in zip(ratios, exact, strict=True):
             ratio.add(exact[output], outputs[output])
         decibels[name] = min(ratio.decibels for ratio in ratios)
@@ -46,7 +47,8 @@ class _Switched:
 
     def __init__(self, floats: Graph, beside: Beside) -> None:
         self.beside = beside
-        self.tensors, self.constants = dict(beside.graph.tensors), dict(beside.graph.constants)
+        self.tensors = dict(beside.graph.tensors)
+        self.constants = dict(beside.graph.constants)
         self.numbers = {name: k for k, name in enumerate(beside.layers)}
         self.which = self._add("which", Tensor("", (), "int64"))
         self.read: dict[str, str] = {}  # what readers of a map in floats read in its place
@@ -82,12 +84,11 @@ class _Switched:
 
         `name`: of the map in the quantised network.
         """
-        tensor, floats = self.beside.quantized_graph.tensors[name], self.beside.float_of[name]
+        tensor = self.beside.quantized_graph.tensors[name]
+        floats = self.beside.float_of[name]
         assert tensor.quantization is not None
-        scale, zero = (
-            self._constant(name, np.array(tensor.quantization.scale[0], np.float32)),
-            self._constant(name, np.array(tensor.quantization.zero_point[0], tensor.dtype)),
-        )
+        scale = self._constant(name, np.array(tensor.quantization.scale[0], np.float32))
+        zero = self._constant(name, np.array(tensor.quantization.zero_point[0], tensor.dtype))
         number = self._constant(name, np.array(self.numbers[name], np.int64))
         held, rounded, chosen = (
             self._add(name, Tensor("", tensor.shape, dtype)) for dtype in (tensor.dtype, "float32", "float32")

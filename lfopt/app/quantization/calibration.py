@@ -83,7 +83,8 @@ class Distribution:
         if not self.limit:
             self.limit = limit
         while self.limit < limit:
-            quarter, pairs = BINS // 4, self.counts.reshape(-1, 2).sum(axis=1)
+            quarter = BINS // 4
+            pairs = self.counts.reshape(-1, 2).sum(axis=1)
             self.counts = np.pad(pairs, quarter)
             self.limit *= 2
 
@@ -125,9 +126,9 @@ def distributions(
 
 def _what(graph: Graph, name: str) -> str:
     maker = next((operator for operator in graph.operators if name in operator.outputs), None)
-    return (
-        f"input {graph.label(name)!r}" if maker is None else f"what layer {maker.name!r} ({maker.kind}) makes"
-    )
+    if maker is None:
+        return f"input {graph.label(name)!r}"
+    return f"what layer {maker.name!r} ({maker.kind}) makes"
 
 
 def ranges(
@@ -187,7 +188,8 @@ def _divergence(counts: np.ndarray, cut: int, levels: int) -> float:
     at = exact > 0
     if (merged[at] == 0).any():
         return np.inf
-    p, q = exact[at] / exact.sum(), merged[at] / merged.sum()
+    p = exact[at] / exact.sum()
+    q = merged[at] / merged.sum()
     return float((p * np.log(p / q)).sum())
 
 

@@ -61,7 +61,11 @@ class Ratio:
 
 
 def _decibels(signal: float, noise: float) -> float:
-    return inf if not noise else 10 * log10(signal / noise) if signal else -inf
+    if not noise:
+        return inf
+    if signal:
+        return 10 * log10(signal / noise)
+    return -inf
 
 
 @dataclass(slots=True)
@@ -91,7 +95,8 @@ class Beside:
         self.unmatched: list[str] = []
         self.twins: dict[str, str] = {}  # what a twin makes, by map of `quantized_graph`
         self._taken = {*floats.tensors, *(operator.name for operator in floats.operators)}
-        self._tensors, self._constants = dict(floats.tensors), dict(floats.constants)
+        self._tensors = dict(floats.tensors)
+        self._constants = dict(floats.constants)
         self.twin_operators: list[Operator] = []
         for name in quantized_graph.inputs:
             if quantized_graph.tensors[name].quantization is not None:
@@ -110,7 +115,8 @@ class Beside:
 
     def _twin(self, operator: Operator) -> Iterator[Operator]:
         """The twin of an operator on integers, if it reads quantised constants."""
-        graph, tensors = self.quantized_graph, self.quantized_graph.tensors
+        graph = self.quantized_graph
+        tensors = self.quantized_graph.tensors
         results = [name for name in operator.outputs if name and tensors[name].quantization is not None]
         if not results or is_q_or_dq(operator) or _is_exact(Call.of(graph, operator)):
             return
@@ -135,7 +141,8 @@ class Beside:
 
     def _constant(self, name: str) -> str:
         """A constant of the quantised network, in the numbers that it stands for."""
-        tensor, value = self.quantized_graph.tensors[name], self.quantized_graph.constants[name]
+        tensor = self.quantized_graph.tensors[name]
+        value = self.quantized_graph.constants[name]
         assert value is not None, "what was quantised has weights"
         if tensor.quantization is not None:
             value = dequantized(value, tensor.quantization)
@@ -195,7 +202,8 @@ def _counterparts(floats: Graph, quantized_graph: Graph) -> dict[str, str]:
     borders = [operator for operator in quantized_graph.operators if is_q_or_dq(operator)]
     for pairs in (borders, reversed(borders)):
         for operator in pairs:
-            read, wrote = operator.inputs[0], operator.outputs[0]
+            read = operator.inputs[0]
+            wrote = operator.outputs[0]
             for known, other in ((read, wrote), (wrote, read)):
                 if known in counterparts:
                     counterparts.setdefault(other, counterparts[known])

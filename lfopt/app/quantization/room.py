@@ -25,7 +25,8 @@ Stored = tuple[Tensor, np.ndarray]
 def with_room(graph: Graph) -> Graph:
     """The quantised graph with larger scales of weights and bias where a bias could overflow an int32 sum."""
     reads = Counter(name for operator in graph.operators for name in operator.inputs)
-    tensors, constants = dict(graph.tensors), dict(graph.constants)
+    tensors = dict(graph.tensors)
+    constants = dict(graph.constants)
     for operator in graph.operators:
         if len(operator.inputs) > 2 and all(
             name in constants and reads[name] == 1 for name in operator.inputs[1:3]

@@ -125,7 +125,8 @@ def write_quantized(tools: Any, graph: Graph, samples: Samples, path: Path, **ho
 
     `tools`: onnxruntime.quantization; `how`: of its quantize_static.
     """
-    model, left = to_model(graph), iter(samples)
+    model = to_model(graph)
+    left = iter(samples)
     # already done: BatchNormalization is folded, shapes are inferred
     model.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")
 

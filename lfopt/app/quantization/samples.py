@@ -45,7 +45,8 @@ def read_samples(path: Path, graph: Graph, count: int | None) -> Samples:
 
 def _samples_of(path: Path, graph: Graph, name: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """[samples, n, ...] of one input, in its type."""
-    tensor, label = graph.tensors[name], graph.label(name)
+    tensor = graph.tensors[name]
+    label = graph.label(name)
     wanted = (
         f"accepted: [samples * {tensor.shape[0] if tensor.shape else 1}, "
         f"{', '.join(map(str, tensor.shape[1:]))}]"

@@ -85,11 +85,9 @@ def figure(explanation: Explanation, flow: Dataflow, title: str) -> Figure:
 
 
 def _verdict(explanation: Explanation) -> str:
-    need, best, count = (
-        explanation.need,
-        explanation.repair,
-        plural(explanation.group.bit_count(), "operator"),
-    )
+    need = explanation.need
+    best = explanation.repair
+    count = plural(explanation.group.bit_count(), "operator")
     if need.never:
         return f"{count} that no buffer is large enough for"
     heading = f"{count}, {need.bytes:,} of {need.available:,} B of buffer"
@@ -127,7 +125,8 @@ def _panel(
         points = STRETCH * np.array(next(routes), float) if reads else nodes[list(pair)]
         share = float(scale(scores[k])) if scored[k] else 0.0
         curve, middle = _curve(points, bowed=not reads)
-        colour, style = HEAT(share) if scored[k] else PALE, "solid" if reads else (0, (1.5, 1.5))
+        colour = HEAT(share) if scored[k] else PALE
+        style = "solid" if reads else (0, (1.5, 1.5))
         axes.add_patch(
             PathPatch(
                 curve,
@@ -156,11 +155,10 @@ def _panel(
     _operators(axes, explanation, flow, nodes, groups)
     if blame:
         what = ANALYTIC if blame.explainer == "analytic" else "the higher, the more to blame"
-        split = (
-            f"; SPLIT by it: {plural(len(blame.groups), 'group')}, {blame.dram_bytes:,} B"
-            if blame.groups
-            else ""
-        )
+        if blame.groups:
+            split = f"; SPLIT by it: {plural(len(blame.groups), 'group')}, {blame.dram_bytes:,} B"
+        else:
+            split = ""
         axes.set_title(
             f"{blame.explainer}: {what}{split}; a bar across a link: the cheapest cut",
             fontsize=7.5,
@@ -214,9 +212,10 @@ def _operators(
             parse_math=False,
             linespacing=1.0,
         )
-        kind = (
-            f"{printable(operator.kind)}, group {owner[i]}" if len(groups) > 1 else printable(operator.kind)
-        )
+        if len(groups) > 1:
+            kind = f"{printable(operator.kind)}, group {owner[i]}"
+        else:
+            kind = printable(operator.kind)
         axes.text(
             x,
             y + 10,
@@ -242,7 +241,8 @@ def _curve(points: np.ndarray, *, bowed: bool) -> tuple[Curve, np.ndarray]:
         return Curve([points[0], away, points[1]], [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3]), (
             points.mean(0) + away
         ) / 2
-    vertices, codes = [points[0]], [Curve.MOVETO]
+    vertices = [points[0]]
+    codes = [Curve.MOVETO]
     for start, end in pairwise(points):
         middle = (start[0] + end[0]) / 2
         vertices += [np.array((middle, start[1])), np.array((middle, end[1])), end]

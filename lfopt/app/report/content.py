@@ -85,7 +85,9 @@ def content(
 
 
 def _limit(size: int) -> int | None:
-    return None if size == UNLIMITED else size
+    if size == UNLIMITED:
+        return None
+    return size
 
 
 def _steps(stairs: Sequence[SweepPoint], front: Sequence[tuple[int, int]], *, bound: bool) -> Data:
@@ -120,7 +122,8 @@ def _classes(dram: DramBytes) -> list[int]:
 
 def _baselines(plan: Plan, costs: GroupCosts, report: Report) -> list[Data]:
     """The plan among what it is measured against: bytes by class where the classes are known."""
-    flow, totals = costs.dataflow, plan.totals
+    flow = costs.dataflow
+    totals = plan.totals
 
     def of(groups: Sequence[int]) -> list[int]:
         return _classes(
@@ -172,7 +175,8 @@ def wiring(flow: Dataflow, masks: Sequence[int]) -> Wiring:
     """Nodes and edges of a network in these groups."""
     sources = [m for m, producer in enumerate(flow.producer) if producer < 0]
     results = [m for m, output in enumerate(flow.is_output) if output]
-    first, last = len(sources), len(sources) + len(flow)
+    first = len(sources)
+    last = len(sources) + len(flow)
     made_by = {m: k for k, m in enumerate(sources)} | {
         m: first + p for m, p in enumerate(flow.producer) if p >= 0
     }
@@ -193,7 +197,8 @@ def _network(costs: GroupCosts, masks: tuple[int, ...]) -> Data:
     """The network, and where it is drawn."""
     flow = costs.dataflow
     wires = wiring(flow, masks)
-    first, last = wires.first, wires.first + len(flow)
+    first = wires.first
+    last = wires.first + len(flow)
     drawings = draw([(a, b) for a, b, _ in wires.edges], wires.group, ASPECTS.values(), HEAD)
     named = stages(flow)
     return {

@@ -59,7 +59,8 @@ def growths(costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...], 
     That is every group that it touches, or reads a map with, and every operator of theirs next to it. An
     operator whose group could not do without it is left out.
     """
-    flow, merging = costs.dataflow, _Merging(costs, groups, modes)
+    flow = costs.dataflow
+    merging = _Merging(costs, groups, modes)
     beside = 0
     for i in bits(groups[group]):
         beside |= flow.neighbours[i]
@@ -122,7 +123,9 @@ class _Merging:
         named: Sequence[int] | None = None,
     ) -> None:
         flow = costs.dataflow
-        self.costs, self.groups, self.modes = costs, groups, modes
+        self.costs = costs
+        self.groups = groups
+        self.modes = modes
         self.named = named if named is not None else range(len(groups))  # how each is called
         owner = {i: g for g, group in enumerate(groups) for i in bits(group)}
         # maps, by the group that writes and one that reads
@@ -144,9 +147,12 @@ class _Merging:
 
         `separate_bytes`: DRAM bytes that they move now, if not those that the two move as they are.
         """
-        costs, flow, groups = self.costs, self.costs.dataflow, self.groups
+        costs = self.costs
+        flow = self.costs.dataflow
+        groups = self.groups
         maps = tuple(self.between.get((a, b), ()))
-        a_name, b_name = self.named[a], self.named[b]
+        a_name = self.named[a]
+        b_name = self.named[b]
         for g in (a, b):
             first = flow.operators[next(bits(groups[g]))]
             if not MODES[self.modes[g]].counted:
@@ -252,7 +258,9 @@ def _fits(
 
 def named(use: BufferOccupant) -> str:
     """What takes space, in words."""
-    return f"{use.rows} row{'s' * (use.rows > 1)} of {use.what}" if use.rows else f"the weights of {use.what}"
+    if use.rows:
+        return f"{use.rows} row{'s' * (use.rows > 1)} of {use.what}"
+    return f"the weights of {use.what}"
 
 
 def _b(size: int) -> str:

@@ -43,11 +43,10 @@ def notes(front: FrontData) -> list[str]:
     hardware = front.hardware
     assumed = ", assumed: the chip does not say" if hardware.assumed else ""
     arrays = {(p.mac_rows, p.mac_columns) for p in front.points}
-    array = (
-        "on " + "".join(f"{rows} x {columns} MACs, " for rows, columns in arrays)
-        if len(arrays) == 1
-        else "at "
-    )
+    if len(arrays) == 1:
+        array = "on " + "".join(f"{rows} x {columns} MACs, " for rows, columns in arrays)
+    else:
+        array = "at "
     lines = [
         (
             f"Cycles and energy are the model's, {array}{hardware.port_bytes} B a cycle and "
@@ -59,7 +58,8 @@ def notes(front: FrontData) -> list[str]:
         "a DSP, scaled from the cells that Yosys maps the accelerator with 16 x 16 MACs to."
     )
     if front.volume is not None:
-        share, alone = 100 * front.volume.share, 100 * front.volume_exact
+        share = 100 * front.volume.share
+        alone = 100 * front.volume_exact
         lines.append(
             f"Hypervolume: {share:.2f} % of the box between the best value of each cost and a tenth of its "
             f"range behind the worst ({alone:.2f} % without the sampled plans)."
@@ -79,25 +79,21 @@ def notes(front: FrontData) -> list[str]:
 
 
 def _facts(front: FrontData) -> list[str]:
-    sizes, arrays = (
-        sorted({p.buffer_bytes for p in front.points}),
-        {(p.mac_rows, p.mac_columns) for p in front.points},
-    )
-    buffers = (
-        []
-        if not sizes
-        else [
+    sizes = sorted({p.buffer_bytes for p in front.points})
+    arrays = {(p.mac_rows, p.mac_columns) for p in front.points}
+    if not sizes:
+        buffers = []
+    else:
+        buffers = [
             f"{format_size(sizes[0])} to {format_size(sizes[-1])}"
             if len(sizes) > 1
             else format_size(sizes[0])
         ]
-    )
     chip = [] if front.hardware.name in ("unnamed", "command line") else [front.hardware.name]
-    named = (
-        [f"{rows} x {columns} MACs" for rows, columns in sorted(arrays)]
-        if len(arrays) < 5
-        else [plural(len(arrays), "MAC array")]
-    )
+    if len(arrays) < 5:
+        named = [f"{rows} x {columns} MACs" for rows, columns in sorted(arrays)]
+    else:
+        named = [plural(len(arrays), "MAC array")]
     return [*chip, *buffers, *named, f"scheme {front.scheme}", f"least {', '.join(front.minimise)}"]
 
 

@@ -98,7 +98,8 @@ def _layered(count: int, edges: Sequence[tuple[int, int]]) -> Layers:
 def _longest_paths(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
     """Layer of every node: behind all that it reads; if it reads nothing, just before its first reader."""
     layer = [0] * count
-    has_source, first_reader = [False] * count, [1 << 30] * count
+    has_source = [False] * count
+    first_reader = [1 << 30] * count
     for source, target in sorted(edges, key=lambda edge: edge[1]):
         layer[target] = max(layer[target], layer[source] + 1)
         has_source[target] = True
@@ -203,11 +204,10 @@ def _aligned(
                 dict.fromkeys(((len(neighbours) - 1) // 2, len(neighbours) // 2)) if neighbours else ()
             ):
                 other = neighbours[middle]
-                link = (
-                    (other, item)
-                    if (other, item) in crossed or (item, other) not in crossed
-                    else (item, other)
-                )
+                if (other, item) in crossed or (item, other) not in crossed:
+                    link = (other, item)
+                else:
+                    link = (item, other)
                 if link not in crossed and not taken[other] and place[other] > reached:
                     root[item], taken[other], reached = root[other], True, place[other]
                     break
@@ -297,10 +297,8 @@ def _route(
         if left != line_of[layer[item]]:
             # It turns off to the right, runs back in the gap on its own track, and comes in from the left.
             aside = TRACK * tracks[left][path[0]]
-            out, into = (
-                points[-1][0] + WIDTH // 2 + TRACK + aside,
-                nodes[item][0] - WIDTH // 2 - TRACK - aside,
-            )
+            out = points[-1][0] + WIDTH // 2 + TRACK + aside
+            into = nodes[item][0] - WIDTH // 2 - TRACK - aside
             level = gaps[left] + aside
             points += [(out, points[-1][1]), (out, level), (into, level), (into, nodes[item][1])]
         if len(points) > 1 and points[-2][1] == points[-1][1] == nodes[item][1]:

@@ -30,7 +30,8 @@ LINES = "#3d78b2 #a06522 #348757 #9b5a8e #00878e #847514 #7966ae #ab594d".split(
 
 def summary(plan: Plan, graph: Graph) -> str:
     """HTML: what the plan moves, and its picture."""
-    totals, hardware = plan.totals, plan.hardware
+    totals = plan.totals
+    hardware = plan.hardware
     facts = [plural(len(plan.groups), "group"), f"{totals.dram_bytes:,} B of DRAM", proven(plan)]
     if totals.layer_by_layer_bytes:
         facts.append(
@@ -39,11 +40,10 @@ def summary(plan: Plan, graph: Graph) -> str:
     facts.append(f"{memories(hardware)}, {hardware.element_bytes} B per element, scheme {plan.scheme}")
     head = f"<b>{escape(printable(plan.model.name))}</b>: {escape('; '.join(facts))}"
     flow = Dataflow.of(graph)
-    drawn = (
-        picture(plan, flow)
-        if len(flow) <= MOST
-        else f"<div>{len(flow):,} operators are too many for a picture</div>"
-    )
+    if len(flow) <= MOST:
+        drawn = picture(plan, flow)
+    else:
+        drawn = f"<div>{len(flow):,} operators are too many for a picture</div>"
     return f'<div style="font-variant-numeric:tabular-nums">{head}</div>{drawn}'
 
 
@@ -54,7 +54,9 @@ def proven(plan: Plan) -> str:
         return f"cannot run: {plural(count, 'group')} without steps"
     if totals.proof == "optimal":
         return "proven optimal"
-    return nearness(plan) if gap_of(plan) is None else f"{nearness(plan)} to the proven bound"
+    if gap_of(plan) is None:
+        return nearness(plan)
+    return f"{nearness(plan)} to the proven bound"
 
 
 def picture(plan: Plan, flow: Dataflow, marks: Mapping[str, int] | None = None) -> str:
@@ -67,7 +69,8 @@ def picture(plan: Plan, flow: Dataflow, marks: Mapping[str, int] | None = None) 
     wires = wiring(flow, masks)
     (drawing,) = draw([(a, b) for a, b, _ in wires.edges], wires.group, [ASPECT])
     colour = colours(len(masks), wires.near(drawing), COLOURS)
-    width, height = drawing.width + 2 * MARGIN, drawing.height + 2 * MARGIN
+    width = drawing.width + 2 * MARGIN
+    height = drawing.height + 2 * MARGIN
     body = "".join((*_edges(wires, drawing, colour), *_boxes(plan, flow, wires, drawing, colour, marks)))
     size = f"width:100%;max-width:{SCALE * width:g}px;max-height:{HIGHEST}px"
     return (
@@ -80,11 +83,10 @@ def _edges(wires: Wiring, drawing: Drawing, colour: Sequence[int]) -> Iterator[s
     for (source, target, _), route in zip(wires.edges, drawing.routes, strict=True):
         g = wires.group[source]
         kept = g >= 0 and g == wires.group[target]
-        look = (
-            f'stroke="{LINES[colour[g]]}" stroke-width="3"'
-            if kept
-            else 'stroke="currentColor" stroke-opacity=".45" stroke-width="1"'
-        )
+        if kept:
+            look = f'stroke="{LINES[colour[g]]}" stroke-width="3"'
+        else:
+            look = 'stroke="currentColor" stroke-opacity=".45" stroke-width="1"'
         yield f'<path fill="none" {look} d="{_path(route)}"/>'
 
 
@@ -108,7 +110,8 @@ def _boxes(
     """Operators, with names that show under the pointer; inputs and outputs as pills."""
     tagged: set[int] = set()
     for node, (x, y) in enumerate(drawing.nodes):
-        i, g = node - wires.first, wires.group[node]
+        i = node - wires.first
+        g = wires.group[node]
         inside = 0 <= i < len(flow)
         height = HEIGHTS[inside and flow.macs[i] > 0]
         fill = FILLS[colour[g]] if g >= 0 else END

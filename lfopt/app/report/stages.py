@@ -52,7 +52,9 @@ def by_path(paths: Sequence[Sequence[str]]) -> list[str]:
                 break
         else:
             labels = _labels(counts)
-            return [labels[key] for key in keys] if 1 < len(counts) <= MOST else []
+            if 1 < len(counts) <= MOST:
+                return [labels[key] for key in keys]
+            return []
 
 
 def _labels(keys: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
@@ -71,7 +73,9 @@ def _by_resolution(flow: Dataflow) -> list[str]:
         "\u00d7".join(map(str, flow.maps[results[0]].shape[2:])) if results else ""
         for results in flow.results
     ]
-    return sizes if 1 < sum(1 for _ in groupby(sizes)) <= MOST else [""] * len(sizes)
+    if 1 < sum(1 for _ in groupby(sizes)) <= MOST:
+        return sizes
+    return [""] * len(sizes)
 
 
 def marks(drawing: Drawing, first: int, names: Sequence[str]) -> list[StageMark]:

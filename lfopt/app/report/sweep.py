@@ -30,7 +30,8 @@ class SweepPoint(NamedTuple):
 
 def own_stair(plan: Plan) -> SweepPoint:
     """The plan itself."""
-    buffer, totals = plan.hardware.buffer_bytes, plan.totals
+    buffer = plan.hardware.buffer_bytes
+    totals = plan.totals
     needs = [need for group in plan.groups if (need := group.allocated_bytes(plan.hardware)) < buffer]
     constant = totals.proof == "optimal" and plan.traffic != "paper"
     since = min(max(needs, default=0) + 1, buffer) if constant else buffer
@@ -107,7 +108,8 @@ def _monotone(stairs: list[SweepPoint]) -> list[SweepPoint]:
     A plan for a smaller buffer is one for a larger buffer too, and a bound for a larger buffer holds on a
     smaller one.
     """
-    best, kept = None, list[SweepPoint]()
+    best = None
+    kept = list[SweepPoint]()
     for stair in stairs:
         best = stair if best is None or stair.dram_bytes <= best.dram_bytes else best
         kept.append(stair._replace(dram_bytes=best.dram_bytes, groups=best.groups))

@@ -85,7 +85,8 @@ def _moves(comparison: Comparison, name: str) -> bool:
 
 
 def _figures(comparison: Comparison) -> list[Figure]:
-    before, after = comparison.before, comparison.after
+    before = comparison.before
+    after = comparison.after
     return [
         _change("DRAM bytes", before.dram.total, after.dram.total),
         _change("cycles, model", before.cycles.total, after.cycles.total),
@@ -128,11 +129,9 @@ def _bars(comparison: Comparison) -> list[dict[str, Any]]:
 def _drawn(plan: Plan, graph: Graph, marks: Mapping[str, int]) -> str:
     """The network in the plan's groups; a sentence where it is too large."""
     flow = Dataflow.of(graph)
-    return (
-        picture(plan, flow, marks).replace(XMLNS, "")
-        if len(flow) <= MOST
-        else f"<p>{len(flow):,} operators are too many for a picture</p>"
-    )
+    if len(flow) <= MOST:
+        return picture(plan, flow, marks).replace(XMLNS, "")
+    return f"<p>{len(flow):,} operators are too many for a picture</p>"
 
 
 def _row(changed: Changed, known: Mapping[str, Operator], most: int) -> dict[str, Any]:

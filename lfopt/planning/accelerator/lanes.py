@@ -77,7 +77,8 @@ def _channel_runs(call: Call) -> tuple[tuple[ChannelRun, ...] | None, ...]:
 
 
 def _of_result(call: Call, result: int) -> tuple[ChannelRun, ...] | None:
-    kind, out_shape = call.operator.kind, call.results[result]
+    kind = call.operator.kind
+    out_shape = call.results[result]
     maps = [shape for i, shape in enumerate(call.shapes) if shape is not None and not call.constant[i]]
     if (
         len(out_shape) not in (2, 4)
@@ -99,11 +100,9 @@ def _of_result(call: Call, result: int) -> tuple[ChannelRun, ...] | None:
     if kind == "Split":
         asked = [k for k, name in enumerate(call.operator.outputs) if name]
         first, _ = needs(call, 0, whole(out_shape), asked[result])[1]
-        return (
-            (ChannelRun(0, 0, first, out_shape[1]),)
-            if call.attribute("axis", 0) % len(out_shape) == 1
-            else None
-        )
+        if call.attribute("axis", 0) % len(out_shape) == 1:
+            return (ChannelRun(0, 0, first, out_shape[1]),)
+        return None
     if kind == "Slice":
         steps = slice_steps(call)
         plain = (
@@ -111,17 +110,17 @@ def _of_result(call: Call, result: int) -> tuple[ChannelRun, ...] | None:
             and all(step == (0, 1) for axis, step in enumerate(steps) if axis != 1)
             and steps[1][1] > 0
         )
-        return (
-            (ChannelRun(0, 0, steps[1][0], out_shape[1], read_step=steps[1][1]),)
-            if steps is not None and plain
-            else None
-        )
+        if steps is not None and plain:
+            return (ChannelRun(0, 0, steps[1][0], out_shape[1], read_step=steps[1][1]),)
+        return None
     if kind == "Gather":
         indices = call.values[1]
         if call.attribute("axis", 0) % len(out_shape) != 1 or indices is None or indices.ndim != 1:
             return None
         source = np.where(indices < 0, indices + maps[0][1], indices)
-        return tuple(_affine(source)) if ((source >= 0) & (source < maps[0][1])).all() else None
+        if ((source >= 0) & (source < maps[0][1])).all():
+            return tuple(_affine(source))
+        return None
     return None
 
 
@@ -159,9 +158,11 @@ def copies(runs: tuple[ChannelRun, ...], channels: Span, lanes: int) -> tuple[La
 def _by_block(run: ChannelRun, channels: Span, lanes: int) -> Iterator[LaneCopy]:
     """The copies of one run, each of lanes of one block of the operand to one of the result."""
     k = np.arange(run.size)
-    written, read = run.written + k * run.written_step, run.read + k * run.read_step
+    written = run.written + k * run.written_step
+    read = run.read + k * run.read_step
     inside = (channels[0] <= written) & (written < channels[1])
-    written, read = written[inside], read[inside]
+    written = written[inside]
+    read = read[inside]
     if (
         written.size
         and (run.written_step, run.read_step) == (1, 1)

@@ -42,10 +42,13 @@ class ParameterStore:
 
     def put(self, size: int) -> Span:
         """Start and end of the parameters of the next operator, in units."""
-        first, self.free = self.free, self.free + size
+        first = self.free
+        self.free = self.free + size
         return first, self.free
 
 
 def parameter_space(call: Call) -> Space:
     """Store of the parameters of an operator: multipliers of its channels, or tables."""
-    return Space.FACTORS if arithmetic(call) is SUMS else Space.TABLES
+    if arithmetic(call) is SUMS:
+        return Space.FACTORS
+    return Space.TABLES

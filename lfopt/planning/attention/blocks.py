@@ -31,10 +31,13 @@ class AttentionBoxes:
     """What blocks of heads, queries and keys of an attention read of its operands, and make of its result."""
 
     def __init__(self, region: TilingRegion) -> None:
-        self.region, self.layout, self.call = region, region.layout, region.call
+        self.region = region
+        self.layout = region.layout
+        self.call = region.call
         self.form = form_of(region.call)
         *stack, self.queries, self.width = self.form.mixing.result
-        self.stack, self.keys = tuple(stack), self.form.keys
+        self.stack = tuple(stack)
+        self.keys = self.form.keys
         # axis of the stack that is cut into blocks of heads; -1: none
         self.along = max((axis for axis, extent in enumerate(self.stack) if extent > 1), default=-1)
         weights = {w.name for w in region.flow.weights[region.anchor]}
@@ -86,7 +89,8 @@ class AttentionBoxes:
         if key not in self._ends:
             window = self.form.window or (np.zeros(self.queries, np.int64), np.full(self.queries, self.keys))
             starts = range(0, self.queries, blocks.queries)
-            first, stop = np.minimum.reduceat(window[0], starts), np.maximum.reduceat(window[1], starts)
+            first = np.minimum.reduceat(window[0], starts)
+            stop = np.maximum.reduceat(window[1], starts)
             self._ends[key] = first // blocks.keys, -(-stop // blocks.keys)
         return self._ends[key]
 
@@ -110,7 +114,9 @@ class AttentionBoxes:
         bands = self.bands(blocks)
         if bands * blocks.queries == self.queries:
             return [(0, bands)]
-        return [(0, bands - 1), (bands - 1, 1)] if bands > 1 else [(0, 1)]
+        if bands > 1:
+            return [(0, bands - 1), (bands - 1, 1)]
+        return [(0, 1)]
 
     # -- the boxes -------------------------------------------------------------------------------------------
 
@@ -148,11 +154,9 @@ class AttentionBoxes:
         """Bytes that a box of an operand moves."""
         if box_elements(box) == 0:
             return 0
-        return (
-            self.layout.constant_bytes(self.call.operator.inputs[k], box)
-            if self.constant[k]
-            else self.layout.map_bytes(box)
-        )
+        if self.constant[k]:
+            return self.layout.constant_bytes(self.call.operator.inputs[k], box)
+        return self.layout.map_bytes(box)
 
     def changes(self, k: int, heads: int) -> int:
         """How often an operand differs from one block of heads to the next, the first one counted."""
@@ -171,14 +175,16 @@ class AttentionBoxes:
 
     @cached_property
     def _dependence(self) -> dict[int, tuple[bool, bool, bool]]:
-        form, varies = self.form, dict[int, tuple[bool, bool, bool]]()
+        form = self.form
+        varies = dict[int, tuple[bool, bool, bool]]()
         mixed = (*((0, 1) for _ in self.stack), (0, 1), (0, self.width))
 
         def read(box: Box) -> list[tuple[Box, ...]]:
             uses = [form.regions(form.mixed, box, (key, key + 1)) for key in (0, self.keys - 1)]
             return [tuple(use[form.uses[k]] for use in uses) for k in self.operands]
 
-        first, later = read(mixed), read(cut(mixed, -2, (self.queries - 1, self.queries)))
+        first = read(mixed)
+        later = read(cut(mixed, -2, (self.queries - 1, self.queries)))
         heads = [read((*box, *mixed[-2:])) for box in self.stacks(1)]
         for n, k in enumerate(self.operands):
             varies[k] = (

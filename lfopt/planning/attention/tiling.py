@@ -51,7 +51,9 @@ class AttentionTiling:
 
     def __init__(self, region: TilingRegion) -> None:
         self.boxes = AttentionBoxes(region)
-        boxes, call, layout = self.boxes, region.call, region.layout
+        boxes = self.boxes
+        call = region.call
+        layout = region.layout
         self.finish = Finish(region, range(len(call.operator.inputs)))
         self.traffic = AttentionTraffic(boxes, self.finish)
         self.places: dict[int, str] = {}  # per operand: one of its own, though others may be the same map
@@ -82,7 +84,8 @@ class AttentionTiling:
             yield from self._bands_that_fit(AttentionBlocks(heads, 1, size, outside), beta)
 
     def _bands_that_fit(self, blocks: AttentionBlocks, beta: int) -> Iterator[AttentionBlocks]:
-        sizes, windows = even_sizes(self.boxes.queries), self.boxes.form.window is not None
+        sizes = even_sizes(self.boxes.queries)
+        windows = self.boxes.form.window is not None
         if windows:
             sizes = sorted({*sizes[:FEW_BANDS], *powers(self.boxes.queries)}, reverse=True)
         fitting = sizes[
@@ -115,13 +118,13 @@ class AttentionTiling:
 
     def entries(self, blocks: AttentionBlocks) -> list[AllocationRequest]:
         """Allocations: operands, sums, and what the epilogue takes."""
-        layout, entries = self.boxes.layout, list[AllocationRequest]()
+        layout = self.boxes.layout
+        entries = list[AllocationRequest]()
         for k in self.boxes.operands:
-            keys = (
-                [(0, blocks.keys)]
-                if self.boxes.even or not self.boxes.depends(k)[2]
-                else spans(0, self.boxes.keys, blocks.keys)
-            )
+            if self.boxes.even or not self.boxes.depends(k)[2]:
+                keys = [(0, blocks.keys)]
+            else:
+                keys = spans(0, self.boxes.keys, blocks.keys)
             boxes = {
                 box_shape(box): box for box in (self.boxes.box(k, blocks, 0, 0, span) for span in keys)
             }.values()
@@ -152,15 +155,14 @@ class AttentionTiling:
     def _apart(self, blocks: AttentionBlocks) -> list[AllocationRequest]:
         """Places that share no bytes."""
         entries = self.entries(blocks)
-        return (
-            [entry for entry in entries if entry.name != self.finish.results[0]]
-            if self._in_place(blocks, entries)
-            else entries
-        )
+        if self._in_place(blocks, entries):
+            return [entry for entry in entries if entry.name != self.finish.results[0]]
+        return entries
 
     def _stacked(self, blocks: AttentionBlocks) -> tuple[Place, ...]:
         """The places, with their addresses."""
-        places, entries = self.boxes.layout.stack(self._apart(blocks)), self.entries(blocks)
+        places = self.boxes.layout.stack(self._apart(blocks))
+        entries = self.entries(blocks)
         if len(places) == len(entries):
             return places
         result = next(entry for entry in entries if entry.name == self.finish.results[0])
@@ -211,13 +213,12 @@ class AttentionTiling:
         for one, other in ((results[0], results[1]), (reads[0], reads[1])):
             moved = [axis for axis, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
             own = row_axis(box_shape(one))
-            before = (
-                []
-                if own in moved
-                else [*one[: moved[0]], *([one[own]] if own is not None else [])]
-                if moved
-                else [(0, 2)]
-            )
+            if own in moved:
+                before = []
+            elif moved:
+                before = [*one[: moved[0]], *([one[own]] if own is not None else [])]
+            else:
+                before = [(0, 2)]
             if len(moved) != 1 or any(stop - start > 1 for start, stop in before):
                 return False
         return True
@@ -239,7 +240,8 @@ class AttentionTiling:
         """Places and steps."""
         places = self._stacked(blocks)
         at = {place.name: k for k, place in enumerate(places)}
-        heads, bands = range(len(self.boxes.stacks(blocks.heads))), range(self.boxes.bands(blocks))
+        heads = range(len(self.boxes.stacks(blocks.heads)))
+        bands = range(self.boxes.bands(blocks))
         limit.expect(1)
 
         def tile(head: int, band: int) -> tuple[Node, ...]:
@@ -264,7 +266,9 @@ class AttentionTiling:
             head, band = (head, band - 1) if band else (head - 1, bands - 1)
         else:
             head, band = (head - 1, band) if head else (len(self.boxes.stacks(blocks.heads)) - 1, band - 1)
-        return None if head < 0 or band < 0 else (head, band, self.boxes.count(blocks, band) - 1)
+        if head < 0 or band < 0:
+            return None
+        return (head, band, self.boxes.count(blocks, band) - 1)
 
     def _key(self, blocks: AttentionBlocks, head: int, band: int) -> object:
         """What decides the steps of a block of heads: equal keys give the same steps, moved.
@@ -302,7 +306,8 @@ class AttentionTiling:
         self, blocks: AttentionBlocks, head: int, band: int, at: dict[str, int]
     ) -> Iterator[list[Step]]:
         """The iterations of a block of heads and a band of queries."""
-        out, seen = self.boxes.out(blocks, head, band), self.boxes.blocks_of(blocks, band)
+        out = self.boxes.out(blocks, head, band)
+        seen = self.boxes.blocks_of(blocks, band)
         before = self._before(blocks, head, band)
         result = at[self.finish.results[0]]
         for number, span in enumerate(seen):
@@ -310,17 +315,16 @@ class AttentionTiling:
             tile = (head, band, number)
             for k in self.boxes.operands:
                 if self._loads(k, blocks, tile, before):
-                    name, box, place = (
-                        self.boxes.call.operator.inputs[k],
-                        self._at(k, blocks, tile),
-                        at[self.places[k]],
-                    )
+                    name = self.boxes.call.operator.inputs[k]
+                    box = self._at(k, blocks, tile)
+                    place = at[self.places[k]]
                     steps.append(
                         self.boxes.layout.load_constant(name, box, place)
                         if self.boxes.constant[k]
                         else self.boxes.layout.load(name, box, place)
                     )
-            before, last = tile, number == len(seen) - 1
+            before = tile
+            last = number == len(seen) - 1
             if last:
                 steps += self.finish.before(out, at)
             alone = len(seen) == 1

@@ -29,7 +29,8 @@ class AttentionTraffic:
     """DRAM bytes of one attention and its epilogue, in blocks."""
 
     def __init__(self, boxes: AttentionBoxes, finish: Finish) -> None:
-        self.boxes, self.finish = boxes, finish
+        self.boxes = boxes
+        self.finish = finish
         # per operand, heads and keys in a block: bytes of each block of keys, which are alike, bytes before
         self._blocks: dict[tuple[int, int, int], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
@@ -50,11 +51,9 @@ class AttentionTraffic:
     def _moved(self, k: int, blocks: AttentionBlocks) -> int:
         """Bytes of one operand: what is there since the iteration before is not loaded again."""
         by_head, by_query, by_key = self.boxes.depends(k)
-        heads, bands, changes = (
-            len(self.boxes.stacks(blocks.heads)),
-            self.boxes.bands(blocks),
-            self.boxes.changes(k, blocks.heads),
-        )
+        heads = len(self.boxes.stacks(blocks.heads))
+        bands = self.boxes.bands(blocks)
+        changes = self.boxes.changes(k, blocks.heads)
         again = bands if by_query else 1  # different parts, of what is the same for every block of keys
         if by_key and self.boxes.several(blocks):
             return self._passing(k, blocks)
@@ -64,7 +63,9 @@ class AttentionTraffic:
             each = self._first_bytes(k, blocks, 0)
         if blocks.outside == "heads":
             return each * (heads if again > 1 else changes)
-        return each * changes * (1 if by_query or changes == 1 else bands) if by_head else each
+        if by_head:
+            return each * changes * (1 if by_query or changes == 1 else bands)
+        return each
 
     def _first_bytes(self, k: int, blocks: AttentionBlocks, band: int) -> int:
         """Bytes of an operand for the first block of keys that a band sees."""
@@ -78,8 +79,12 @@ class AttentionTraffic:
                 times * self._all_blocks(k, blocks, band) for band, times in self.boxes.alike(blocks)
             )
         changes = self.boxes.changes(k, blocks.heads)
-        same_heads, read = changes == 1, self._bands_read(k, blocks)
-        one, size, only, again = read.bytes, read.first_bytes, read.single, read.again
+        same_heads = changes == 1
+        read = self._bands_read(k, blocks)
+        one = read.bytes
+        size = read.first_bytes
+        only = read.single
+        again = read.again
         if blocks.outside == "queries":
             total = int(one.sum())
             if same_heads:
@@ -149,7 +154,8 @@ class AttentionTraffic:
             return self.boxes.box(k, blocks, 0, 0, key_spans[number])
 
         if self.boxes.even and count > FEW_BLOCKS:
-            first, moves = box(0), [one[0] - other[0] for one, other in zip(box(1), box(0), strict=True)]
+            first = box(0)
+            moves = [one[0] - other[0] for one, other in zip(box(1), box(0), strict=True)]
 
             def moved(number: int) -> Box:
                 return tuple(

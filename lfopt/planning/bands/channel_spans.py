@@ -48,4 +48,6 @@ class ChannelSpans(Sequence[Span]):
         """
         full, rest = divmod(self.channels, self.width)
         of_full = [(self[0], full)] if full else []
-        return [*of_full, (self[-1], 1)] if rest else of_full
+        if rest:
+            return [*of_full, (self[-1], 1)]
+        return of_full

@@ -29,7 +29,8 @@ class OnDemand(Sequence[T]):
     """`count` values by number, each made when it is first asked for."""
 
     def __init__(self, count: int, make: Callable[[int], T]) -> None:
-        self._items, self._make = cast("list[T | None]", [None] * count), make
+        self._items = cast("list[T | None]", [None] * count)
+        self._make = make
 
     def __len__(self) -> int:
         return len(self._items)
@@ -101,17 +102,16 @@ class SliceSizes:
 
     def _grown(self, draft: Slicing, mask: int, op: int, start: Start) -> Slicing | None:
         """The draft with an operator added whose index is above all others; None if it cannot run so."""
-        flow, facts = self.dataflow, self.facts[op]
+        flow = self.dataflow
+        facts = self.facts[op]
         inside = [o for o in flow.operands[op] if flow.makes(mask, o.map)]
         if facts.never or (flow.heights[op] > 1 and any(flow.maps[o.map].rows == 1 for o in inside)):
             return None
-        head, segment, scratch, summing, forks = (
-            draft.head,
-            draft.segment,
-            draft.scratch,
-            draft.summing,
-            draft.forks,
-        )
+        head = draft.head
+        segment = draft.segment
+        scratch = draft.scratch
+        summing = draft.summing
+        forks = draft.forks
         results = [m for m in flow.results[op] if self.needed(m)]
         # what follows a contraction in flight reads full maps
         sliced = [o for o in inside if not facts.contracts or self._own(op, o.input)]
@@ -133,12 +133,11 @@ class SliceSizes:
             forks |= first and several
             if several and (start == "sliced" or not first):
                 source = op
-                segment, scratch, head = (
-                    segment | {op: op},
-                    scratch | {op: 0},
-                    head | dict.fromkeys(results, op),
-                )
-        rows, full_bytes = dict(draft.rows), draft.full_bytes
+                segment = segment | {op: op}
+                scratch = scratch | {op: 0}
+                head = head | dict.fromkeys(results, op)
+        rows = dict(draft.rows)
+        full_bytes = draft.full_bytes
         more = self.sum_bytes(op) if summing >> op & 1 and facts.computes else 0  # bytes of the segment
         inputs = [(o.map, 1) for o in flow.operands[op] if o not in inside]  # they pass even if unread
         for m, least in (*facts.least_held, *inputs, *((m, int(facts.computes)) for m in results)):
@@ -216,7 +215,8 @@ class SliceSizes:
     @cached_property
     def _dense(self) -> list[bool]:
         """Per operator: whether no reader leaves gaps in its rows."""
-        flow, dense = self.dataflow, [True] * len(self.dataflow)
+        flow = self.dataflow
+        dense = [True] * len(self.dataflow)
         # backwards: an operator's readers come before it
         for i in reversed(range(len(flow))):
             passes = dense[i] or self._contracts(i)
@@ -231,7 +231,8 @@ class SliceSizes:
 
         With constant weights that fall into parts by output channels.
         """
-        flow, call = self.dataflow, self.dataflow.calls[op]
+        flow = self.dataflow
+        call = self.dataflow.calls[op]
         if (
             flow.specs[op].tiling is not Tiling.CONTRACT
             or not call.constant[1]
@@ -242,7 +243,8 @@ class SliceSizes:
         return [o.input for o in flow.operands[op] if self._own(op, o.input)] == [0]
 
     def _facts(self, op: int, least: int, *, dense: bool) -> SlicingFacts:
-        flow, call = self.dataflow, self.dataflow.calls[op]
+        flow = self.dataflow
+        call = self.dataflow.calls[op]
         never = (
             flow.specs[op] is OPAQUE
             or any(w.gathered for w in flow.weights[op])
@@ -250,7 +252,8 @@ class SliceSizes:
             or any(flow.maps[m].rows != flow.heights[op] for m in flow.results[op])
         )
         names = tuple(dict.fromkeys(w.name for w in flow.weights[op] if not w.gathered))
-        contracts, streamed = self._contracts(op), tuple[Streamed, ...]()
+        contracts = self._contracts(op)
+        streamed = tuple[Streamed, ...]()
         if flow.specs[op].tiling is Tiling.CONTRACT and call.constant[1] and self._makes_channels(op):
             constants = [(k, name) for k, name in enumerate(call.inputs) if name in names]
             if all(self._falls_apart(op, k) for k, _ in constants):
@@ -274,8 +277,10 @@ class SliceSizes:
 
         And the weights of any span of them are one box.
         """
-        call, row = self.dataflow.calls[op], self.dataflow.specs[op]
-        rank, convolves = len(call.result), row.family is Family.CONVOLUTION
+        call = self.dataflow.calls[op]
+        row = self.dataflow.specs[op]
+        rank = len(call.result)
+        convolves = row.family is Family.CONVOLUTION
         scattered = row.transposed and call.attribute("group", 1) > 1 and call.shape(1)[1] > 1
         return (
             CHANNEL_AXIS_OF_RANK.get(rank) == (1 if convolves else rank - 1)
@@ -286,14 +291,17 @@ class SliceSizes:
     def _falls_apart(self, op: int, index: int) -> bool:
         """Whether a constant falls into parts by output channels as the result does."""
         call = self.dataflow.calls[op]
-        spans, name = self.spans(call.result), call.inputs[index]
+        spans = self.spans(call.result)
+        name = call.inputs[index]
         first, last = (footprint(call, index, self.result_box(op, span)) for span in (spans[0], spans[-1]))
         return call.inputs.count(name) == 1 and (len(spans) == 1 or first != last)
 
     def _sums(self, op: int) -> bool:
         """Whether the input channels of a contraction lie along the channel axis of the map that it reads."""
-        flow, call = self.dataflow, self.dataflow.calls[op]
-        shape, axis = call.shape(0), CHANNEL_AXIS_OF_RANK.get(len(call.shape(0)))
+        flow = self.dataflow
+        call = self.dataflow.calls[op]
+        shape = call.shape(0)
+        axis = CHANNEL_AXIS_OF_RANK.get(len(call.shape(0)))
         map_shape = flow.maps[flow.operands[op][0].map].shape
         if axis is None or (
             map_shape != shape and not (self.wide and len(shape) == 2 and map_shape == (*shape, 1, 1))
@@ -324,8 +332,10 @@ class SliceSizes:
 
     def is_local(self, op: int, index: int) -> bool:
         """Whether channels of every result depend on just the same channels of this operand."""
-        flow, call = self.dataflow, self.dataflow.calls[op]
-        shape, axis = call.shape(index), CHANNEL_AXIS_OF_RANK.get(len(call.shape(index)))
+        flow = self.dataflow
+        call = self.dataflow.calls[op]
+        shape = call.shape(index)
+        axis = CHANNEL_AXIS_OF_RANK.get(len(call.shape(index)))
         source = next(flow.maps[o.map] for o in flow.operands[op] if o.input == index)
         if (
             axis is None
@@ -350,7 +360,9 @@ class SliceSizes:
         """Output channels of the weight blocks of an operator."""
         shape = self.dataflow.calls[op].result
         channels = shape[CHANNEL_AXIS_OF_RANK[len(shape)]]
-        return ChannelSpans(channels, channels) if sums and self.wide else self.spans(shape)
+        if sums and self.wide:
+            return ChannelSpans(channels, channels)
+        return self.spans(shape)
 
     def result_box(self, op: int, span: Span) -> Box:
         """Box of some channels of an operator's first result."""
@@ -385,7 +397,9 @@ class SliceSizes:
         """Bytes of the largest weight block; if the operator sums over slices, of `width` input channels."""
         key = op, sums
         if key not in self._blocks:
-            call, streamed, largest = self.dataflow.calls[op], self.facts[op].streamed, 0
+            call = self.dataflow.calls[op]
+            streamed = self.facts[op].streamed
+            largest = 0
             spans = self.spans(call.shape(0)) if sums else [None]
             for span in (spans[0], spans[-1]) if streamed else ():
                 out = self.result_box(op, self.blocks(op, sums=sums)[0])
@@ -444,14 +458,12 @@ def without_gaps(reads: RowReads) -> bool:
 
 def _narrowest(reads: RowReads, least: int) -> int:
     """Least rows on chip at once for a reader known to compute one row, the `least`-th or a later one."""
-    return (
-        min(
+    if least:
+        return min(
             (
                 max(need - low, 0)
                 for need, low in zip(reads.need[least - 1 :], reads.keep[least - 1 :], strict=False)
             ),
             default=0,
         )
-        if least
-        else 0
-    )
+    return 0

@@ -45,15 +45,15 @@ class Bounds:
         late: Callable[[], bool] = never,
     ) -> None:
         """`late`: whether the time for what takes long is over; what is not looked at then proves nothing."""
-        self.groups, self.whole, self.anywhere, self.beta, self.counted, self.epilogue = (
-            groups,
-            whole,
-            anywhere,
-            beta,
-            counted,
-            epilogue,
-        )
-        self.flights, self.through, self.late = flights, through, late
+        self.groups = groups
+        self.whole = whole
+        self.anywhere = anywhere
+        self.beta = beta
+        self.counted = counted
+        self.epilogue = epilogue
+        self.flights = flights
+        self.through = through
+        self.late = late
         self.reading = LeastReads.of(groups.dataflow, groups.map_bytes, through)
         self._rereads: dict[int, int] = {}
 
@@ -81,12 +81,16 @@ class Bounds:
     @cached_property
     def shareable_bytes(self) -> int:
         """Parameter bytes that flights other than those at hand might save; 0 without flights."""
-        return self.groups.shareable_bytes(self.counted) if self.flights else 0
+        if self.flights:
+            return self.groups.shareable_bytes(self.counted)
+        return 0
 
     @cached_property
     def _once(self) -> int:
         """`once_bytes` with the flights at hand."""
-        groups, flow, counted = self.groups, self.groups.dataflow, self.counted
+        groups = self.groups
+        flow = self.groups.dataflow
+        counted = self.counted
         moved = [
             self.reading.together[m] if flow.producer[m] < 0 else size
             for m, size in enumerate(groups.map_bytes)
@@ -106,7 +110,8 @@ class Bounds:
 
         Where attention is one operator, it does not load them.
         """
-        flow, hardware = self.groups.dataflow, self.groups.hardware
+        flow = self.groups.dataflow
+        hardware = self.groups.hardware
         if not self.flights:
             return 0
         return sum(
@@ -124,7 +129,9 @@ class Bounds:
         is there, and loaded. Or, where that is more: what contractions move whose weights do not fit
         (`lfopt.ops.phases`).
         """
-        groups, flow, beta = self.groups, self.groups.dataflow, self.beta + self.groups.hardware.l2_bytes
+        groups = self.groups
+        flow = self.groups.dataflow
+        beta = self.beta + self.groups.hardware.l2_bytes
         moved = 0
         for m, tensor in enumerate(flow.maps):
             excess = tensor.elements * groups.hardware.element_bytes - (beta - 1)
@@ -159,7 +166,9 @@ class Bounds:
         `before` is that figure without the group. Counted are their weights and parameters, the graph outputs
         that they make, each map that they need but do not make, once, and what `least_bytes` adds.
         """
-        groups, flow, load_bytes = self.groups, self.groups.dataflow, self.reading.together
+        groups = self.groups
+        flow = self.groups.dataflow
+        load_bytes = self.reading.together
         counted = self.counted & ~executed
         rest = counted & ~group
         seen: set[int] = set()
@@ -201,7 +210,9 @@ class Bounds:
 
         See `lfopt.planning.bounds.stretches`, `lfopt.planning.bounds.multicut`.
         """
-        flow, counted, reading = self.groups.dataflow, self.counted, self.reading
+        flow = self.groups.dataflow
+        counted = self.counted
+        reading = self.reading
         extra = stretches(flow, self._extra_bytes, self.late)
         costs: list[CutCosts] = []
         for m, size in enumerate(reading.each):
@@ -239,7 +250,8 @@ class Bounds:
         return self._rereads[op]
 
     def _reread_alone(self, op: int) -> int:
-        groups, mask = self.groups, 1 << op
+        groups = self.groups
+        mask = 1 << op
         if groups.dataflow.specs[op] is OPAQUE:  # it has a mode of its own, in which every tensor moves once
             return 0
         if self.epilogue and groups.follows[op] or groups.with_shared & mask:

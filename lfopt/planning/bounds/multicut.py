@@ -59,7 +59,8 @@ def served(
     flow: Dataflow, stretches: Sequence[Stretches], compatible: Sequence[int], readers_of: int
 ) -> tuple[int, ...]:
     """Masks of these readers of a map that one load may serve; none contains another."""
-    readers, masks = [*bits(readers_of)], list[int]()
+    readers = [*bits(readers_of)]
+    masks = list[int]()
     for k, first in enumerate(readers):
         together = (
             r
@@ -101,7 +102,9 @@ class _Program:
     def __init__(
         self, flow: Dataflow, stretches: Sequence[Stretches], maps: Sequence[CutCosts], through: int
     ) -> None:
-        self.flow, self.stretches, self.maps = flow, stretches, maps
+        self.flow = flow
+        self.stretches = stretches
+        self.maps = maps
         self.links = [
             [(r, self._step(m, r)) for m in results for r in bits(maps[m].readers)]
             if not through >> i & 1
@@ -130,11 +133,14 @@ class _Program:
         inside = lasts
         for last in bits(lasts):
             inside |= self.flow.ancestors[last]
-        return inside if lasts & ~(1 << first) else 0
+        if lasts & ~(1 << first):
+            return inside
+        return 0
 
     def proven(self, late: Callable[[], bool]) -> list[int]:
         """See `unavoidable`."""
-        known, counts = {*self.paths}, list[float]()
+        known = {*self.paths}
+        counts = list[float]()
         for _ in range(ROUNDS):
             if late():
                 break
@@ -143,7 +149,8 @@ class _Program:
                 break
             known.update(new)
             self.paths += new
-            before, counts = sum(counts), self._solved()
+            before = sum(counts)
+            counts = self._solved()
             large = sum(len(path.loads) + path.operators.bit_count() for path in self.paths) > LARGE
             if large and sum(counts) < before * (1 + LITTLE):
                 break
@@ -158,26 +165,32 @@ class _Program:
 
         None if all reach 1.
         """
-        begun, inside, cuts, flow = self.stretches[first], self.within[first], self.cuts, self.flow
+        begun = self.stretches[first]
+        inside = self.within[first]
+        cuts = self.cuts
+        flow = self.flow
         if not inside:
             return None
-        lacking, last = VIOLATED, -1
+        lacking = VIOLATED
+        last = -1
         # per operator: the one before it on its shortest path, and the step between
         via = dict[int, tuple[int, tuple[MapLoad, ...]]]()
-        distance, heap, done = {first: 0.0}, [(0.0, first)], 0
+        distance = {first: 0.0}
+        heap = [(0.0, first)]
+        done = 0
         while heap and heap[0][0] + lacking < 1:
             here, i = heapq.heappop(heap)
             if done >> i & 1:
                 continue
             done |= 1 << i
             if i != first and (begun.never >> i & 1 or i in begun.extra):
-                paid = (
-                    sum(self.more[k] for k in bits(between(flow, first, i))) / begun.extra[i]
-                    if i in begun.extra
-                    else 0.0
-                )
+                if i in begun.extra:
+                    paid = sum(self.more[k] for k in bits(between(flow, first, i))) / begun.extra[i]
+                else:
+                    paid = 0.0
                 if 1 - here - paid > lacking:
-                    lacking, last = 1 - here - paid, i
+                    lacking = 1 - here - paid
+                    last = i
             for reader, step in self.links[i]:
                 if inside >> reader & 1:
                     there = here + sum([cuts.get(load, 0.0) for load in step])
@@ -186,7 +199,8 @@ class _Program:
                         heapq.heappush(heap, (there, reader))
         if last < 0:
             return None
-        steps, i = list[MapLoad](), last
+        steps = list[MapLoad]()
+        i = last
         while i != first:
             i, step = via[i]
             steps += step
@@ -203,10 +217,13 @@ class _Program:
         from scipy.optimize import linprog  # noqa: PLC0415  (takes half a second)
         from scipy.sparse import csr_array  # noqa: PLC0415  (so does this, less)
 
-        paths, maps = self.paths, self.maps
+        paths = self.paths
+        maps = self.maps
         # columns of: w of a load, by (map, readers); the write of a map with several loads; x(k), by ~k
         columns = dict[MapLoad | int, int]()
-        costs, entries, limits = list[float](), list[tuple[int, int, float]](), [-1.0] * len(paths)
+        costs = list[float]()
+        entries = list[tuple[int, int, float]]()
+        limits = [-1.0] * len(paths)
 
         def column(of: MapLoad | int, cost: float) -> int:
             if of not in columns:
@@ -218,7 +235,8 @@ class _Program:
         unit = max((path.extra for path in paths if path.operators), default=1)
         for row, path in enumerate(paths):
             for m, mask in path.loads:
-                cut, new = maps[m], (m, mask) not in columns
+                cut = maps[m]
+                new = (m, mask) not in columns
                 if len(cut.served) == 1:
                     entries.append((row, column((m, mask), cut.write + cut.load), -1.0))
                     continue

@@ -16,7 +16,8 @@ def uses(flow: Dataflow, hardware: Hardware, counted: int) -> Iterator[MapContra
 
     Their operand has every element of a map once.
     """
-    read, graph = {w.name for weights in flow.weights for w in weights}, flow.graph
+    read = {w.name for weights in flow.weights for w in weights}
+    graph = flow.graph
     held = {name: content.key for name, content in contents(read, graph.tensors, graph.constants).items()}
     readers = Counter(key for weights in flow.weights for key in {held[w.name] for w in weights})
     for i in bits(counted):

@@ -27,7 +27,9 @@ class LeastReads:
     @classmethod
     def of(cls, flow: Dataflow, map_bytes: Sequence[int], through: int) -> LeastReads:
         """`map_bytes`: of every map, whole; `through`: mask of operators that may be read through."""
-        readers, each, together = [*flow.readers], [*map_bytes], [*map_bytes]
+        readers = [*flow.readers]
+        each = [*map_bytes]
+        together = [*map_bytes]
         for m in reversed(range(len(flow.maps))):
             size = map_bytes[m]
             readers[m] = flow.readers[m] & ~through

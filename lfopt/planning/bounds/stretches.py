@@ -46,7 +46,8 @@ def stretches(
         if late():
             break
         near = (((1 << FAR) - 1) << i | flow.succs[i]) & flow.descendants[i]
-        never, known = 0, dict[int, int]()
+        never = 0
+        known = dict[int, int]()
         for s in bits(flow.succs[i]):
             never |= by_first[s].never
             known |= {
@@ -54,7 +55,9 @@ def stretches(
                 for last, more in by_first[s].extra.items()
                 if last != s and near >> last & 1
             }
-        left, tries, last = near & ~never, TRIES, -1
+        left = near & ~never
+        tries = TRIES
+        last = -1
         if not flow.weights[i]:  # it adds little to what is known
             left &= ~sum(1 << k for k in known)
         while left and tries:

@@ -80,7 +80,8 @@ class BandedGroups:
         wide: bool = False,
         most_macs: Callable[[int], float] | None = None,
     ) -> None:
-        self.dataflow, self.most_macs = dataflow, most_macs
+        self.dataflow = dataflow
+        self.most_macs = most_macs
         self.slices = SliceSizes(dataflow, hardware, width or hardware.channel_align, wide=wide)
         self._grids: dict[int, BlockGrid] = {}
         self._latest: tuple[int, tuple[dict[str, int], dict[int, tuple[Streamed, ...]]]] = (0, ({}, {}))
@@ -247,9 +248,11 @@ class BandedGroups:
         self, mask: int, start: Start, draft: Slicing, grid: BlockGrid, *, limited: bool
     ) -> Iterator[Banded]:
         """Every number of bands of a grid, with weights streaming and with all on chip."""
-        slices, tall = self.slices, self._tallest(mask)
+        slices = self.slices
+        tall = self._tallest(mask)
         held, passing = self._constants(mask)
-        held_bytes, all_bytes = sum(held.values()), self._all_constants(mask)
+        held_bytes = sum(held.values())
+        all_bytes = self._all_constants(mask)
         pass_bytes = sum(slices.pass_bytes(i, sums=bool(draft.summing >> i & 1)) for i in passing)
         streaming = held_bytes + self._stream_bytes(draft, passing)
         spans = spans_in_blocks(
@@ -287,7 +290,8 @@ class BandedGroups:
         """(ways,) bool: whether no more is made again than may be; None where nothing limits that."""
         if self.most_macs is None:
             return None
-        flow, total = self.dataflow, np.zeros(grid.counts.size, np.int64)
+        flow = self.dataflow
+        total = np.zeros(grid.counts.size, np.int64)
         for i, own in spans.made.items():
             if flow.macs[i]:
                 rows = grid.total(own.stop - own.start)
@@ -299,7 +303,8 @@ class BandedGroups:
 
         What `NestPrice.map_bytes` says of the nest, in a closed form: a search asks for thousands of groups.
         """
-        flow, slices = self.dataflow, self.slices
+        flow = self.dataflow
+        slices = self.slices
         full: list[Ints] = []
         segments: dict[int, list[Ints]] = {}
         for m, own in spans.loaded.items():
@@ -343,4 +348,6 @@ class BandedGroups:
         held, passing = self._constants(mask)
         drafts = [draft for draft in self.slices.drafts(mask) if draft is not None]
         streaming = [sum(held.values()) + self._stream_bytes(draft, passing) for draft in drafts]
-        return min([*streaming, self._all_constants(mask)]) if drafts else NEVER
+        if drafts:
+            return min([*streaming, self._all_constants(mask)])
+        return NEVER

@@ -34,7 +34,8 @@ from lfopt.planning.brr.banded import SLOTS
 from lfopt.planning.nest.spans import Ints
 
 # numbers of bands tried: every one up to FINE, from there each STEP times the one before
-FINE, STEP = 24, 1.1
+FINE = 24
+STEP = 1.1
 
 
 class BandBounds:
@@ -91,7 +92,8 @@ class BandBounds:
 
     def _row_of(self, op: int, m: int) -> int:
         """Adds the bytes of the map that are there for the operator, and says where in the table."""
-        flow, facts = self.slices.dataflow, self.slices.facts[op]
+        flow = self.slices.dataflow
+        facts = self.slices.facts[op]
         new = -(-(facts.least_rows if facts.computes else 0) // self._counts)
         rows = new if m in self._written[op] else np.zeros_like(new)
         for o in flow.operands[op]:
@@ -107,7 +109,8 @@ class BandBounds:
 
     def _always_full(self, op: int) -> Iterator[int]:
         """Maps that are full in every group of the operator."""
-        flow, slices = self.slices.dataflow, self.slices
+        flow = self.slices.dataflow
+        slices = self.slices
         if slices.facts[op].never:
             return
         yield from (o.map for o in flow.operands[op] if not slices.takes_slices(op, o.input))
@@ -119,7 +122,8 @@ class BandBounds:
 
         NEVER if no such group is valid on a buffer of `beta` bytes.
         """
-        slices, hardware = self.slices, self.slices.hardware
+        slices = self.slices
+        hardware = self.slices.hardware
         operators = [*bits(mask)]
         written = {m for i in operators for m in self._written[i]}
         if any(slices.facts[i].never or self._spread[i] & written for i in operators):
@@ -135,7 +139,9 @@ class BandBounds:
         fit = np.flatnonzero(maps < beta - hardware.buffer_need(0, passing))
         if not fit.size:
             return NEVER
-        return int(self._counts[fit[0] - 1]) * own if fit[0] else 0
+        if fit[0]:
+            return int(self._counts[fit[0] - 1]) * own
+        return 0
 
     def _map_bytes(self, operators: list[int], written: set[int]) -> Ints:
         """(counts,) int64: least bytes of full maps, by number of bands."""
@@ -165,14 +171,17 @@ class BandBounds:
         no_sums = total + sizes[inputs].sum(axis=0)
         for i in operators:
             for a, b in self._around[i]:
-                one, other = position[of[a]], position[of[b]]
+                one = position[of[a]]
+                other = position[of[b]]
                 amount = np.minimum(sizes[one], sizes[other])
                 total += amount
                 sizes[one] -= amount
                 if one != other:
                     sizes[other] -= amount
         sums = [self._sums[i] for i in operators if self._around[i]]
-        return np.minimum(total + np.minimum.reduce(sums), no_sums) if sums else total
+        if sums:
+            return np.minimum(total + np.minimum.reduce(sums), no_sums)
+        return total
 
     def _classes(self, operators: list[int], written: set[int], maps: Iterable[int]) -> dict[int, int]:
         """Per map: a map that stands for its class.

@@ -20,7 +20,8 @@ class Joining:
     """Puts stages one after the other."""
 
     def __init__(self, flow: Dataflow, layout: BufferLayout, mask: int) -> None:
-        self.layout, self.mask = layout, mask
+        self.layout = layout
+        self.mask = mask
         inside = {m for i in bits(mask) for m in flow.results[i]}
         # maps without consumers outside the chain
         self.inside = {flow.maps[m].name for m in inside.difference(flow.leaving(mask))}
@@ -40,7 +41,8 @@ class Joining:
         `enter`, `leave`: maps that are on chip before and after it.
         """
         self.nodes += parameters
-        base, number = len(self.nodes), dict[int, int]()
+        base = len(self.nodes)
+        number = dict[int, int]()
         for m, k in stage.held.items():
             first, last = (base + node for node in stage.used[m])
             if m not in enter:

@@ -91,12 +91,15 @@ class _Linking:
     def __init__(
         self, costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool], *, everywhere: bool
     ) -> None:
-        self.costs, self.flow, self.sizes = costs, costs.dataflow, costs.groups
+        self.costs = costs
+        self.flow = costs.dataflow
+        self.sizes = costs.groups
         self.late = lambda: late(len(self.known))
         self.most_crossing, self.longest = (
             (len(costs.dataflow.maps), 2 * LONGEST) if everywhere else (MOST_CROSSING, LONGEST)
         )
-        self.beta, self.given = costs.hardware.buffer_bytes, tuple(groups)
+        self.beta = costs.hardware.buffer_bytes
+        self.given = tuple(groups)
         self.layout = BufferLayout(self.flow, costs.hardware)
         # per map: bytes of it whole on chip
         self.bytes = [tensor.rows * costs.hardware.row_bytes(tensor) for tensor in self.flow.maps]
@@ -135,7 +138,8 @@ class _Linking:
 
     def _cuts(self, order: Sequence[int], at: dict[int, int]) -> list[int]:
         """Positions in the order at which a stage may begin or end."""
-        ends, total = {*accumulate((group.bit_count() for group in self.given), initial=0)}, len(order)
+        ends = {*accumulate((group.bit_count() for group in self.given), initial=0)}
+        total = len(order)
         crossing: list[list[int]] = [[] for _ in range(total + 1)]  # bytes of the maps that cross
         for m, size in enumerate(self.bytes):
             maker = self.flow.producer[m]
@@ -153,7 +157,8 @@ class _Linking:
 
     def _ahead(self, first: int) -> Iterator[tuple[int, int]]:
         """(cut, mask) of the stages that begin at a cut; once it is late, of the group that is there."""
-        mask, known = 0, self.whole.get(first, (0, 0))
+        mask = 0
+        known = self.whole.get(first, (0, 0))
         for k in range(first, min(first + self.longest, len(self.masks))):
             if self.late():
                 break
@@ -185,7 +190,8 @@ class _Linking:
 
         A map that DRAM does not have stays as long as it is needed.
         """
-        here, end = {m for m, _ in enter}, self.cuts[stop]
+        here = {m for m, _ in enter}
+        end = self.cuts[stop]
         staying = {(m, stored) for m, stored in enter if self.last[m] >= end}
         must = frozenset(pair for pair in staying if not pair[1])
         free = {*(staying - must)}
@@ -236,7 +242,9 @@ class _Linking:
             self._mask(edges[0]) if not edges[-1].enter else self._join(edges)
             for edges in _chains(self._path())
         ]
-        return None if None in chains else [chain for chain in chains if chain is not None]
+        if None in chains:
+            return None
+        return [chain for chain in chains if chain is not None]
 
     def _path(self) -> list[Edge]:
         """The cheapest stages from the first operator to the last, as far as costs are known."""
@@ -280,7 +288,8 @@ class _Linking:
 
     def _at_least(self, total: int, dram: DramBytes, edge: Edge, mask: int) -> int:
         """Lower bound on `total` bytes: what remains if all that is loaded repeatedly is on chip."""
-        enter, leave = {m for m, _ in edge.enter}, {m for m, _ in edge.leave}
+        enter = {m for m, _ in edge.enter}
+        leave = {m for m, _ in edge.leave}
         read = {o.map for i in bits(mask) for o in self.flow.operands[i]}
         written = {m for i in bits(mask) for m in self.flow.results[i]}
         total -= sum(self.sizes.map_bytes[m] for m in (enter & read) - written) + sum(
@@ -294,8 +303,10 @@ class _Linking:
 
     def _work_out(self, edge: Edge) -> tuple[int, ChainStage | None]:
         """(DRAM bytes, stage) of the mode that moves the fewest, on the buffer that resident maps leave."""
-        costs, mask = self.costs, self._mask(edge)
-        enter, leave = frozenset(m for m, _ in edge.enter), frozenset(m for m, _ in edge.leave)
+        costs = self.costs
+        mask = self._mask(edge)
+        enter = frozenset(m for m, _ in edge.enter)
+        leave = frozenset(m for m, _ in edge.leave)
         touched = self.flow.touched(mask)
         left = self.beta - sum(self.bytes[m] for m in (enter & leave) - touched) - self.less.get(edge, 0)
         before, after = (sum(self.bytes[m] for m in maps & touched) for maps in (enter, leave))
@@ -324,7 +335,9 @@ class _Linking:
                 if stage is not None and stage.dram.total < best[0] and self._fits(stage, enter, leave, left):
                     best = stage.dram.total, stage
                     break
-        return best if best[1] is None else (best[0] + self.sizes.parameter_bytes(mask), best[1])
+        if best[1] is None:
+            return best
+        return (best[0] + self.sizes.parameter_bytes(mask), best[1])
 
     def _stage(
         self, mask: int, name: str, budget: int, enter: frozenset[int], leave: frozenset[int]
@@ -342,11 +355,14 @@ class _Linking:
         if stage.macs > self.sizes.most_macs(mask, self.costs.max_recompute):
             return None
         # no step says when a map without elements is used
-        return stage if stage.used.keys() == stage.held.keys() else None
+        if stage.used.keys() == stage.held.keys():
+            return stage
+        return None
 
     def _fits(self, stage: ChainStage, enter: frozenset[int], leave: frozenset[int], left: int) -> bool:
         """Whether a stage fits by itself, with the maps that are on chip around it."""
-        hardware, lives = self.layout.hardware, dict[Store, list[Life]]()
+        hardware = self.layout.hardware
+        lives = dict[Store, list[Life]]()
         for lot in stage.lots:
             lives.setdefault(hardware.store_of(stage.places[lot.places[0][0]].purpose), []).append(lot.life)
         for m, k in stage.held.items():

@@ -73,11 +73,14 @@ class StageBuilder:
         enter: frozenset[int],
         leave: frozenset[int],
     ) -> None:
-        self.layout, self.flow, self.mask = layout, layout.flow, mask
+        self.layout = layout
+        self.flow = layout.flow
+        self.mask = mask
         self.old, nodes = scheduled
         touched = self.flow.touched(mask)
         self.names = {self.flow.maps[m].name: m for m in sorted((enter | leave) & touched)}
-        self.enter, self.leave = enter & touched, leave & touched
+        self.enter = enter & touched
+        self.leave = leave & touched
         # with a store for parameters a flight is several passes, each of which writes its result
         self.in_place = not layout.hardware.parameter_store_bytes
         self.places: list[Place] = []
@@ -134,7 +137,8 @@ class StageBuilder:
         """The stage."""
         spans = self._spans()
         every = sorted(set(range(len(self.places))) - set(self.held.values()))
-        store_of, lots = self.layout.hardware.store_of, list[Lot]()
+        store_of = self.layout.hardware.store_of
+        lots = list[Lot]()
         for store in self.layout.hardware.stores:
             here = [k for k in every if store_of(self.places[k].purpose) == store]
             apart = [Lot(Life(self.places[k].bytes, *spans[k]), ((k, 0),)) for k in here]
@@ -159,7 +163,8 @@ class StageBuilder:
 
     def _together(self, every: Sequence[int], count: int) -> list[Lot]:
         """All places as the mode has them, with no gaps where held maps were."""
-        below, at = dict[int, int](), list[tuple[int, int]]()
+        below = dict[int, int]()
+        at = list[tuple[int, int]]()
         end = size = 0
         for k in sorted(every, key=lambda k: (self.places[k].address, self.places[k].end)):
             place = self.places[k]
@@ -168,8 +173,11 @@ class StageBuilder:
             below[place.address] = size - (end - place.address)
             at.append((k, below[place.address]))
             if place.end > end:
-                size, end = size + place.end - end, place.end
-        return [Lot(Life(size, 0, count - 1), tuple(at))] if at else []
+                size = size + place.end - end
+                end = place.end
+        if at:
+            return [Lot(Life(size, 0, count - 1), tuple(at))]
+        return []
 
     def _spans(self) -> dict[int, Span]:
         """Per place: the first and the last node that takes something from it or puts something there."""
@@ -193,7 +201,9 @@ class StageBuilder:
     @staticmethod
     def _written(step: Step) -> set[int]:
         """Places that a step writes to, or stores from."""
-        return {*step.places, step.accumulator} if isinstance(step, Compute) else {step.place}
+        if isinstance(step, Compute):
+            return {*step.places, step.accumulator}
+        return {step.place}
 
     def _places_read(self, step: Step, holding: dict[str, set[int]]) -> Iterator[int]:
         """Places of all that a step may read."""
@@ -204,7 +214,8 @@ class StageBuilder:
 
     def _read(self, operator: str, holding: dict[str, set[int]]) -> Iterator[int]:
         """Places of all that an operator may read."""
-        flow, op = self.flow, self.flow.position[operator]
+        flow = self.flow
+        op = self.flow.position[operator]
         names = (
             {flow.maps[o.map].name for o in flow.operands[op]}
             | {w.name for w in flow.weights[op]}
@@ -217,10 +228,12 @@ class StageBuilder:
 
     def _over(self) -> Iterator[tuple[int, int]]:
         """(map made here, map that ends here) where the first may overwrite the second row by row."""
-        flow, sizes = self.flow, self.layout.hardware
+        flow = self.flow
+        sizes = self.layout.hardware
         for x in sorted(self.held.keys() - self.leave):
             for y in sorted(self.leave):
-                before, after = flow.maps[x], flow.maps[y]
+                before = flow.maps[x]
+                after = flow.maps[y]
                 alike = (before.shape, sizes.row_bytes(before)) == (after.shape, sizes.row_bytes(after))
                 if alike and flow.makes(self.mask, y) and self._may_lie_over(x, y):
                     yield y, x
@@ -231,7 +244,9 @@ class StageBuilder:
         No row of `x` is read once that row of `y` is written, but by the step that writes it, element by
         element.
         """
-        flow, maker, written = self.flow, self.flow.producer[y], set[int]()
+        flow = self.flow
+        maker = self.flow.producer[y]
+        written = set[int]()
         for node in self._from_first(self.nodes, y):
             if isinstance(node, Transfer):
                 if node.gather and any(o.map == x for o in flow.operands[flow.position[node.gather]]):
@@ -242,12 +257,11 @@ class StageBuilder:
                     return False
                 continue
             op = flow.position[node.operator]
-            new = (
-                range(*row_span(node.boxes[flow.results[op].index(y)]))
-                if op == maker and node.last
-                else range(0)
-            )
-            if len(new) and not _is_full(node.boxes[flow.results[op].index(y)], flow.maps[y].shape):
+            if op == maker and node.last:
+                new = range(*row_span(node.boxes[flow.results[op].index(y)]))
+            else:
+                new = range(0)
+            if new and not _is_full(node.boxes[flow.results[op].index(y)], flow.maps[y].shape):
                 return False
             for operand in (o for o in flow.operands[op] if o.map == x):
                 part, _ = flow.calls[op].part_of(operand.input)
@@ -266,7 +280,8 @@ class StageBuilder:
 
     def _rows_read(self, op: int, node: Compute, x: int) -> set[int]:
         """Rows of a map that a step may read."""
-        flow, rows = self.flow, set[int]()
+        flow = self.flow
+        rows = set[int]()
         if node.boxes[1:]:  # each result reads rows of its own
             return set(range(flow.maps[x].rows))
         first, stop = row_span(node.boxes[0])
@@ -308,10 +323,8 @@ def _macs(flow: Dataflow, nodes: Sequence[Node]) -> Fraction:
             macs += node.count * _macs(flow, node.body)
         elif isinstance(node, Compute) and all(stop > start for start, stop in node.boxes[0]):
             op = flow.position[node.operator]
-            call, share = (
-                flow.calls[op],
-                Fraction(box_elements(node.boxes[0]), box_elements(whole(flow.calls[op].result))),
-            )
+            call = flow.calls[op]
+            share = Fraction(box_elements(node.boxes[0]), box_elements(whole(flow.calls[op].result)))
             if node.inputs is not None and call.attention is not None:
                 share *= Fraction(node.inputs[1] - node.inputs[0], form_of(call).keys)
             elif node.inputs is not None:

@@ -80,13 +80,15 @@ class CutGroups(Generic[CutType]):
 
     def _runs(self, op: int) -> bool:
         flow = self.groups.dataflow
-        call, maps = flow.calls[op], [*flow.results[op], *(o.map for o in flow.operands[op])]
+        call = flow.calls[op]
+        maps = [*flow.results[op], *(o.map for o in flow.operands[op])]
         if flow.specs[op] is OPAQUE or flow.running >> op & 1 or any(w.gathered for w in flow.weights[op]):
             return False
         if not flow.operands[op] or not all(flow.maps[m].elements for m in maps):
             return False
         for operand in flow.operands[op]:
-            root, seen = flow.maps[operand.map].shape, call.shape(operand.input)
+            root = flow.maps[operand.map].shape
+            seen = call.shape(operand.input)
             reads = column_reads(call, operand.input) if seen == root or column_count(root) == 1 else None
             if reads is None or reads.rows_in != column_count(root):
                 return False
@@ -114,7 +116,8 @@ class CutGroups(Generic[CutType]):
 
         And reads some of every operand.
         """
-        grid, spans = price.regions.grids[loop], price.regions.spans[loop]
+        grid = price.regions.grids[loop]
+        spans = price.regions.spans[loop]
         sensible = np.ones(grid.counts.size, bool)
         for m in maps:
             own = price.regions.along(loop, m)

@@ -68,7 +68,8 @@ class PatchGroups(CutGroups[PatchSize]):
 
     def _all(self, mask: int) -> Iterator[PatchSize]:
         """All widths of each height at once."""
-        flow, results = self.groups.dataflow, self.groups.dataflow.leaving(mask)
+        flow = self.groups.dataflow
+        results = self.groups.dataflow.leaving(mask)
         height, width = self._extents(mask)
         grid = BlockGrid(column_blocks(width, self.narrowest(mask), width))
         for rows in HEIGHTS:
@@ -91,7 +92,8 @@ class PatchGroups(CutGroups[PatchSize]):
 
     def _nest(self, mask: int, rows: Blocks, columns: Blocks) -> GroupNest:
         """Weights, and maps without columns, are held throughout."""
-        flow, leaf = self.groups.dataflow, RowLeaf(tuple(bits(mask)), at_once=True)
+        flow = self.groups.dataflow
+        leaf = RowLeaf(tuple(bits(mask)), at_once=True)
         root = BlockLoop("rows", rows, BlockLoop("columns", columns, leaf))
         homes: dict[Held, Node] = {w.name: root for i in bits(mask) for w in flow.weights[i]}
         carried = frozenset(m for m in flow.touched(mask) if column_count(flow.maps[m].shape) > 1)

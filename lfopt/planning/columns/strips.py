@@ -68,7 +68,9 @@ class StripGroups(CutGroups[StripPartition]):
 
     def _all(self, mask: int) -> Iterator[StripPartition]:
         """The ways that are worth trying, widest strips first."""
-        flow, count, narrowest = self.groups.dataflow, self.columns(mask), self.narrowest(mask)
+        flow = self.groups.dataflow
+        count = self.columns(mask)
+        narrowest = self.narrowest(mask)
         grid = self._grids.get((count, narrowest))
         if grid is None:
             ways = column_blocks(count, narrowest, MOST_STRIPS)
@@ -88,7 +90,8 @@ class StripGroups(CutGroups[StripPartition]):
 
     def _nest(self, mask: int, blocks: Blocks) -> GroupNest:
         """A map without columns stays if it is on chip whole."""
-        flow, rings = self.groups.dataflow, self.groups.line_buffers.ring_rows(mask)
+        flow = self.groups.dataflow
+        rings = self.groups.line_buffers.ring_rows(mask)
         loop = BlockLoop("columns", blocks, RowLeaf(tuple(bits(mask))))
         homes: dict[Held, Node] = {w.name: loop for i in bits(mask) for w in flow.weights[i]}
         homes |= {m: loop if self._stays(m, rings[m]) else loop.body for m in flow.touched(mask)}

@@ -45,7 +45,9 @@ class Structures:
 
     def key(self, group: int) -> Hashable:
         """Structure of a group: equal for groups that differ in names and constant data alone."""
-        flow, maps, constants = self.flow, Numbers(), Numbers()
+        flow = self.flow
+        maps = Numbers()
+        constants = Numbers()
         key: list[Hashable] = []
         for i in bits(group):
             key.append(self._operator(i))
@@ -102,7 +104,8 @@ class Alike(Adapted[object]):
 
     def __init__(self, costs: GroupCosts, prices: Prices) -> None:
         super().__init__(costs)
-        self.costs, self.prices = costs, prices
+        self.costs = costs
+        self.prices = prices
         self._space = costs.scheme, costs.max_recompute
         self._structures = Structures(costs.dataflow, prices.operators)
         self._known: dict[int, Cost | None] = {}
@@ -111,14 +114,17 @@ class Alike(Adapted[object]):
     def simpler(self) -> Alike | None:
         """The simpler model, with shared prices too."""
         simpler = self.costs.simpler
-        return None if simpler is None else Alike(simpler, self.prices)
+        if simpler is None:
+            return None
+        return Alike(simpler, self.prices)
 
     def price(self, group: int, /) -> Cost | None:
         """See `CostModel`."""
         if group & self.costs.rules.touched:
             return self.costs.price(group)
         if group not in self._known:
-            key, groups = self.key(group), self.prices.groups
+            key = self.key(group)
+            groups = self.prices.groups
             if key not in groups:
                 groups[key] = self.costs.price(group)
             self._known[group] = groups[key]
@@ -132,7 +138,8 @@ class Alike(Adapted[object]):
 
 def _operator(flow: Dataflow, op: int) -> Hashable:
     """Structure of an operator and what follows it in flight, whatever it is joined to."""
-    names, call = Numbers(), flow.calls[op]
+    names = Numbers()
+    call = flow.calls[op]
     parts = tuple(operator_key(part, names) for part in call.parts)
     operands = tuple((o.input, _tensor(flow.maps[o.map]), o.reads) for o in flow.operands[op])
     results = tuple(_tensor(flow.maps[m]) for m in flow.results[op])

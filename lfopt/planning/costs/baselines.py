@@ -65,7 +65,8 @@ def epilogue_groups(costs: GroupCosts) -> tuple[int, ...]:
 
 def _wait(group: int, added: int, waits: list[int], readers: list[set[int]]) -> None:
     """Let a group, and all that depend on it, depend on others too; `added`: a mask of these."""
-    reached, waiting = {group}, [group]
+    reached = {group}
+    waiting = [group]
     while waiting:
         g = waiting.pop()
         waits[g] |= added

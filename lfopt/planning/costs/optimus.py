@@ -73,7 +73,8 @@ class Optimus:
     """The model on the groups of one dataflow; nothing depends on the buffer but `fuse`."""
 
     def __init__(self, dataflow: Dataflow, channels: int = CHANNELS) -> None:
-        self.dataflow, self.channels = dataflow, channels
+        self.dataflow = dataflow
+        self.channels = channels
         self._needs: dict[int, tuple[tuple[int, int, bool], ...]] = {}
         self._floors: dict[int, int] = {0: 0}
 
@@ -93,11 +94,13 @@ class Optimus:
             return None
         _, full, least, line = min(valid)
         ends = [layer for i in self._ends(mask) if (layer := self.layers[i]) is not None]
-        height, images = min(layer.height for layer in ends), max(layer.images for layer in ends)
+        height = min(layer.height for layer in ends)
+        images = max(layer.images for layer in ends)
         if buffer_elements >= self.weight_elements(mask) + least:
             return OptimusFigures(least, line, full, height, 1)
         spare = (buffer_elements - least) // line + 1
-        lines, at_once = min(spare, height), min(max(spare // height, 1), images)
+        lines = min(spare, height)
+        at_once = min(max(spare // height, 1), images)
         return OptimusFigures(least, line, full, lines, -(-height * images // (at_once * lines)))
 
     def weight_elements(self, mask: int) -> int:
@@ -261,7 +264,8 @@ def _extents(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
 
 
 def _layer(flow: Dataflow, op: int) -> Layer | None:
-    call, row = flow.calls[op], flow.specs[op]
+    call = flow.calls[op]
+    row = flow.specs[op]
     if row is OPAQUE or not flow.operands[op] or any(w.gathered for w in flow.weights[op]):
         return None
     read_windows: dict[int, tuple[int, int]] = {}
@@ -283,7 +287,8 @@ def _window(flow: Dataflow, op: int, index: int, reads: RowReads) -> tuple[int, 
 
     The whole height for both if one row is made of all rows.
     """
-    call, height = flow.calls[op], flow.heights[op]
+    call = flow.calls[op]
+    height = flow.heights[op]
     if reads is same_row(height):
         return 1, 1
     if flow.specs[op].slides and index == 0 and len(call.shape(0)) in (4, 5):
@@ -311,7 +316,8 @@ class OptimusCosts:
         buffer_elements: int | None = None,
     ) -> None:
         """`buffer_elements`: S, if it is not what the buffer holds of maps."""
-        self.dataflow, self.hardware = dataflow, hardware
+        self.dataflow = dataflow
+        self.hardware = hardware
         self.model = Optimus(dataflow, channels)
         store = hardware.parameter_store_bytes and UNLIMITED
         roomy = replace(
@@ -323,9 +329,10 @@ class OptimusCosts:
         )
         self._once = GroupCosts(dataflow, roomy, Traffic.ONCE, epilogue=False)
         # S, elements
-        self._elements = (
-            hardware.buffer_bytes // hardware.element_bytes if buffer_elements is None else buffer_elements
-        )
+        if buffer_elements is None:
+            self._elements = hardware.buffer_bytes // hardware.element_bytes
+        else:
+            self._elements = buffer_elements
         self._costs: dict[int, Cost | DoesNotFit] = {}
 
     @property
@@ -339,7 +346,8 @@ class OptimusCosts:
         return self._costs[mask]
 
     def _evaluate(self, mask: int) -> Cost | DoesNotFit:
-        fused, size = self.model.fuse(mask, self._elements), self.hardware.element_bytes
+        fused = self.model.fuse(mask, self._elements)
+        size = self.hardware.element_bytes
         if fused is not None:
             once = self._once.dram(mask)
             return Cost(
@@ -362,7 +370,9 @@ class OptimusCosts:
     def price(self, mask: int) -> Cost | None:
         """As `evaluate`, without reasons."""
         cost = self.evaluate(mask)
-        return cost if isinstance(cost, Cost) else None
+        if isinstance(cost, Cost):
+            return cost
+        return None
 
     def at_least(self, _mask: int) -> int:
         """0: a price is worked out at once, without a bound before."""
@@ -399,7 +409,8 @@ class OptimusCosts:
 
     @cached_property
     def _compatible(self) -> tuple[int, ...]:
-        flow, layers = self.dataflow, self.model.layers
+        flow = self.dataflow
+        layers = self.model.layers
         fusible = sum(
             1 << i for i, layer in enumerate(layers) if layer is not None and self._may_join(i, layer)
         )

@@ -14,7 +14,8 @@ from lfopt.planning.modes import ExecutionMode
 def parameter_shortage(groups: Groups, hardware: Hardware, mask: int) -> DoesNotFit:
     """The breakdown of a group whose parameters, or tables, exceed the store."""
     names = groups.dataflow.operators
-    needed, store = groups.parameter_bytes(mask), hardware.parameter_store_bytes
+    needed = groups.parameter_bytes(mask)
+    store = hardware.parameter_store_bytes
     parameters = groups.parameters
     if needed <= store:  # then its tables are too many
         needed, store = (TABLE_BYTES * count for count in (groups.tables_of(mask), hardware.parameter_tables))
@@ -55,4 +56,6 @@ def least_weights(
     room = hardware.weight_buffer_bytes
     takes = [(mode.weights(mask), name) for name, mode in modes.items() if room]
     needed, name = min((take for take in takes if room <= take[0] < NEVER), default=(NEVER, ""))
-    return None if needed == NEVER else (name, needed)
+    if needed == NEVER:
+        return None
+    return (name, needed)

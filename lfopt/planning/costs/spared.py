@@ -14,7 +14,8 @@ from lfopt.ops import bits
 from lfopt.planning.costs.group_costs import GroupCosts
 
 # units per byte; of each, so many are spared where a map that may stay is stored or loaded whole
-SCALE, SPARED = 16, 15
+SCALE = 16
+SPARED = 15
 
 
 class Spared(Adapted[Any]):
@@ -29,13 +30,15 @@ class Spared(Adapted[Any]):
     def __init__(self, costs: GroupCosts, staying: Container[str]) -> None:
         """`staying`: maps by name. Graph inputs and outputs among them count in full."""
         super().__init__(costs)
-        flow, sizes = costs.dataflow, costs.groups.map_bytes
+        flow = costs.dataflow
+        sizes = costs.groups.map_bytes
         self._sizes = {
             m: sizes[m]
             for m, tensor in enumerate(flow.maps)
             if flow.producer[m] >= 0 and not flow.is_output[m] and tensor.name in staying
         }
-        self._forced, self._apart = costs.bounds.forced, costs.bounds.apart
+        self._forced = costs.bounds.forced
+        self._apart = costs.bounds.apart
         self._spared: dict[int, int] = {0: 0}  # per group
         # per set of executed operators: bytes that the others move at the least
         self._rest: dict[int, int] = {0: costs.least_bytes}
@@ -77,7 +80,8 @@ class Spared(Adapted[Any]):
     def _spared_by(self, group: int) -> int:
         """Bytes of the maps that may stay which a group loads and stores, each once."""
         if group not in self._spared:
-            flow, sizes = self.dataflow, self._sizes
+            flow = self.dataflow
+            sizes = self._sizes
             loaded = {
                 o.map
                 for i in bits(group)

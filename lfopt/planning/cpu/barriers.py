@@ -89,7 +89,9 @@ class _Epochs:
     """Rows touched between two barriers, call by call."""
 
     def __init__(self, plan: Plan, flow: Dataflow, maps: Sequence[CpuMap], threads: int) -> None:
-        self.plan, self.flow, self.threads = plan, flow, threads
+        self.plan = plan
+        self.flow = flow
+        self.threads = threads
         self.index = {operator.name: i for i, operator in enumerate(flow.operators)}
         self.maps = {cpu_map.name: cpu_map for cpu_map in maps}
         self.memory = _overlaps({m.holder: (m.address, m.address + m.bytes) for m in maps if m.address >= 0})
@@ -106,7 +108,8 @@ class _Epochs:
         self.idle.clear()
         self.touched.clear()
         self.rings.clear()
-        crossed, last = set[int](), 0
+        crossed = set[int]()
+        last = 0
         for group, planned in zip(groups, self.plan.groups, strict=True):
             self._enter(group, planned)
             functions = {function.name: function for function in group.functions}
@@ -147,11 +150,10 @@ class _Epochs:
     def _touches(self, function: CpuFunction, step: CpuCall) -> list[_Touch]:
         key = function.name, step.rows
         if key not in self.calls:
-            parts = (
-                [step.rows] * self.threads
-                if function.split
-                else [share(step.rows, k, self.threads) for k in range(self.threads)]
-            )
+            if function.split:
+                parts = [step.rows] * self.threads
+            else:
+                parts = [share(step.rows, k, self.threads) for k in range(self.threads)]
             operators = [self.index[name] for name in function.operators]
             results = self.flow.results[operators[-1]]
             inside = {m for i in operators[:-1] for m in self.flow.results[i]}
@@ -213,7 +215,8 @@ class _Epochs:
 
     def _overlap(self, name: str, other: str) -> bool:
         """Whether two maps lie over each other: two in memory, or two in rings."""
-        one, two = self.maps[name], self.maps[other]
+        one = self.maps[name]
+        two = self.maps[other]
         if one.address >= 0 or two.address >= 0:
             return two.holder in self.memory.get(one.holder, frozenset())
         if one.holder == two.holder or name not in self.rings or other not in self.rings:
@@ -228,7 +231,8 @@ def _of_others(rows: Rows) -> Iterator[int]:
     >>> [f"{others:b}" for others in _of_others((0b011, 0b110))]
     ['110', '11']
     """
-    every, twice = 0, 0
+    every = 0
+    twice = 0
     for own in rows:
         every, twice = every | own, twice | every & own
     return (every & ~own | twice for own in rows)
@@ -239,7 +243,9 @@ def _bits(first: int, stop: int, slots: int) -> int:
         return 0
     if not slots:
         return (1 << stop) - (1 << first)
-    return (1 << slots) - 1 if stop - first >= slots else sum(1 << row % slots for row in range(first, stop))
+    if stop - first >= slots:
+        return (1 << slots) - 1
+    return sum(1 << row % slots for row in range(first, stop))
 
 
 def _overlaps(extents: Mapping[str, Span]) -> dict[str, frozenset[str]]:

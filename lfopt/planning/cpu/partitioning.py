@@ -53,7 +53,8 @@ def cut(
     `common`: maps that all workers reach, as a whole, anyway: what leaves the group is among them. The first
     band of a worker may need more rows at once than any of the plan: then rows are computed one at a time.
     """
-    flow, rings = layout.flow, {place.name: place.slots for place in places}
+    flow = layout.flow
+    rings = {place.name: place.slots for place in places}
     if all(flow.heights[i] <= 1 for i in bits(mask)):
         return "its maps have one row"
     names = [tensor.name for tensor in flow.maps]
@@ -80,11 +81,10 @@ def cut(
 
 def _stage(layout: BufferLayout, partition: _Partitioner, members: int, at: dict[str, int]) -> ThreadStage:
     together = layout.flow.heights[next(bits(members))] == 1
-    parts = (
-        [dict.fromkeys(bits(members), (0, 1))]
-        if together
-        else [{i: rows[i] for i in bits(members)} for rows in partition.rows]
-    )
+    if together:
+        parts = [dict.fromkeys(bits(members), (0, 1))]
+    else:
+        parts = [{i: rows[i] for i in bits(members)} for rows in partition.rows]
     return ThreadStage(
         together,
         tuple(parts),
@@ -98,7 +98,8 @@ def _stage(layout: BufferLayout, partition: _Partitioner, members: int, at: dict
 def _iterations(
     layout: BufferLayout, mask: int, at: dict[str, int], band_rows: int, rows: RowsOfOperators
 ) -> list[list[Step] | Again]:
-    flow, group = layout.flow, StreamedGroup(layout, mask, {})
+    flow = layout.flow
+    group = StreamedGroup(layout, mask, {})
     operands = group.operands(as_seen=False)
     read: dict[int, list[Span]] = {}
     for o in operands:
@@ -115,7 +116,10 @@ class _Partitioner:
     def __init__(
         self, flow: Dataflow, mask: int, band_rows: int, common: frozenset[int], workers: int
     ) -> None:
-        self.flow, self.mask, self.band_rows, self.workers = flow, mask, band_rows, workers
+        self.flow = flow
+        self.mask = mask
+        self.band_rows = band_rows
+        self.workers = workers
         # (producer, reader): a stage ends between them
         self.ends = {(p, c) for p, c, o in self._edges() if self._ends(p, c, o)}
         while True:
@@ -152,7 +156,8 @@ class _Partitioner:
 
     def _levels(self) -> dict[int, int]:
         """Stage of each operator: as early as may be, then as late as its readers allow."""
-        flow, level = self.flow, dict[int, int]()
+        flow = self.flow
+        level = dict[int, int]()
         for i in bits(self.mask):
             level[i] = max(
                 (level[p] + ((p, i) in self.ends) for p in bits(flow.preds[i] & self.mask)), default=0
@@ -167,7 +172,8 @@ class _Partitioner:
 
     def _rows(self, worker: int) -> dict[int, Span]:
         """Rows of every operator that one worker makes."""
-        flow, spans = self.flow, dict[int, Span]()
+        flow = self.flow
+        spans = dict[int, Span]()
         for i in reversed([*bits(self.mask)]):
             spans[i] = self._own(flow.heights[i], worker)
             if not self.common & {*flow.results[i]}:

@@ -155,7 +155,8 @@ def body(flow: Dataflow, index: Mapping[str, int], nodes: Sequence[Node]) -> Bod
             ]
             # a result of fewer rows may have none here: the one with the most rows says which
             k = max(range(len(spans)), key=lambda k: spans[k][1] - spans[k][0])
-            axis, before = axes[k], sum(map(len, node.boxes[:k]))
+            axis = axes[k]
+            before = sum(map(len, node.boxes[:k]))
             lowered.append(
                 RowComputation(
                     i, *spans[k], tuple(0 if axis is None else move[before + axis] for move in node.strides)
@@ -191,7 +192,10 @@ class _Lowering:
     def __init__(
         self, plan: Plan, flow: Dataflow, kernels: Kernels, threads: int, between: frozenset[int]
     ) -> None:
-        self.flow, self.kernels, self.threads, self.between = flow, kernels, threads, between
+        self.flow = flow
+        self.kernels = kernels
+        self.threads = threads
+        self.between = between
         self.layout = BufferLayout(flow, plan.hardware)
         self.index = {operator.name: i for i, operator in enumerate(flow.operators)}
 
@@ -205,13 +209,12 @@ class _Lowering:
             functions = self.kernels.functions(group, members, None, whole=True)
             # where the same operators have several functions, maps between these lie in rings
             if not follows or all(len(parts) <= 1 for parts in functions.values()):
-                why = (
-                    f"mode {group.mode}"
-                    if not MODES[group.mode].rings
-                    else "one function"
-                    if follows
-                    else "reductions that run through rows"
-                )
+                if not MODES[group.mode].rings:
+                    why = f"mode {group.mode}"
+                elif follows:
+                    why = "one function"
+                else:
+                    why = "reductions that run through rows"
                 return self._group(
                     group, members, functions, [[steps]], None, whole=True, why=f"{why}: whole maps"
                 )
@@ -244,7 +247,8 @@ class _Lowering:
 
     def _slower(self, mask: int, partition: WorkPartition, members: Members) -> bool:
         """Whether threads that make rows of their own take longer than threads that share every row."""
-        flow, threads = self.flow, self.threads
+        flow = self.flow
+        threads = self.threads
         work = {
             i: (flow.macs[i] + MOVED * sum(flow.maps[m].elements for m in flow.results[i]))
             / max(flow.heights[i], 1)
@@ -319,11 +323,10 @@ class _Lowering:
                 # an operator without functions is part of another's
                 for function in functions.get(step.operator, ()):
                     whole = function.makes == "map"
-                    rows = (
-                        (0, self.flow.heights[self.index[function.operators[-1]]])
-                        if whole
-                        else (step.first, step.stop)
-                    )
+                    if whole:
+                        rows = (0, self.flow.heights[self.index[function.operators[-1]]])
+                    else:
+                        rows = (step.first, step.stop)
                     strides = () if whole else step.strides
                     yield CpuCall(function.name, rows, waits and not function.split, strides)
                     if waits:

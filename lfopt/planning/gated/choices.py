@@ -35,7 +35,9 @@ class Choices:
         remakes = sizes.remakes and self.spare_macs > 0
         if sizes.block.tail < 0:
             only = GatingOption(sizes.outputs, sizes.rows_out, held=False, stays=False)
-            return (only, only._replace(stays=True, again=True)) if remakes else (only,)
+            if remakes:
+                return (only, only._replace(stays=True, again=True))
+            return (only,)
         step = sizes.hardware.channel_align
         # each part gates all slices again
         most = 1 if any(sizes.flow.macs[i] for i in sizes.block.behind) else MOST_PARTS
@@ -144,7 +146,8 @@ class Choices:
 
     def _fitting(self, option: GatingOption, beta: int) -> Iterator[GatedChoice]:
         """Choices of one option that keep most channels."""
-        full, narrow = self.full_width, self.sizes.widths[0]
+        full = self.full_width
+        narrow = self.sizes.widths[0]
         for width in self.sizes.widths if self._rounded else dict.fromkeys((narrow, full)):
             if (
                 not option.again
@@ -160,7 +163,8 @@ class Choices:
     def _keeping(self, choice: GatedChoice, beta: int) -> GatedChoice:
         """The choice that keeps most channels, of those that differ in that alone."""
         sizes = self.sizes
-        width, step = choice.width, choice.width if self._rounded else sizes.hardware.channel_align
+        width = choice.width
+        step = choice.width if self._rounded else sizes.hardware.channel_align
         most = (sizes.channels - 1) // step
         if 2 * width <= sizes.channels:  # else slices get narrower with what is kept
             again = choice.option.again
@@ -185,7 +189,8 @@ class Choices:
 
     def _choice(self, option: GatingOption, width: int, kept: int, beta: int) -> GatedChoice | None:
         sizes = self.sizes
-        narrow, width = sizes.widths[0], min(width, self._widest(kept))
+        narrow = sizes.widths[0]
+        width = min(width, self._widest(kept))
         gone = sizes.gone(width, kept)
         rows = (
             min(
@@ -240,7 +245,8 @@ class Choices:
 
     def _taller(self, choice: GatedChoice, beta: int, most: int, *, behind: bool) -> GatedChoice:
         """The choice with more rows in each step of a phase, at most `most`."""
-        option, taller = choice.option, choice
+        option = choice.option
+        taller = choice
         for rows in heights_of(self.sizes.rows_out if behind else self.sizes.height):
             if not choice.rows[behind] < rows <= most:
                 continue

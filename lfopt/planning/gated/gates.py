@@ -37,7 +37,9 @@ class GatedBlock:
     @property
     def last(self) -> int:
         """The operator whose result leaves."""
-        return self.behind[-1] if self.tail < 0 else self.tail
+        if self.tail < 0:
+            return self.behind[-1]
+        return self.tail
 
     @cached_property
     def core(self) -> int:
@@ -84,7 +86,8 @@ class Gates:
     """The blocks of one dataflow. Each is found by its reductions."""
 
     def __init__(self, slices: SliceSizes) -> None:
-        self.slices, self.flow = slices, slices.dataflow
+        self.slices = slices
+        self.flow = slices.dataflow
 
     @cached_property
     def blocks(self) -> tuple[GatedBlock, ...]:
@@ -110,12 +113,15 @@ class Gates:
     def find(self, mask: int) -> GatedBlock | None:
         """A group that is one of a block; None if it is not."""
         block = self.by_folds.get(mask & self.flow.running)
-        return block.part(mask) if block is not None else None
+        if block is not None:
+            return block.part(mask)
+        return None
 
     # -- recognition -----------------------------------------------------------------------------------------
 
     def _around(self, m: int) -> GatedBlock | None:
-        flow, facts = self.flow, self.slices.facts
+        flow = self.flow
+        facts = self.slices.facts
         folds = tuple(
             i
             for i in bits(flow.readers[m] & flow.running)
@@ -133,7 +139,8 @@ class Gates:
             return None
         inner = {v for i in (*folds, *between) for v in flow.results[i]}
         inside = {*folds, *between, gate}
-        behind, tail = [gate], -1
+        behind = [gate]
+        tail = -1
         while tail < 0 and (after := self._only_reader(flow.results[behind[-1]][0])) >= 0:
             r = flow.results[behind[-1]][0]
             if facts[after].contracts:
@@ -188,7 +195,8 @@ class Gates:
 
         What is read in flight must come from outside, element by element.
         """
-        flow, slices = self.flow, self.slices
+        flow = self.flow
+        slices = self.slices
         if not self._is_plain(op) or not slices.facts[op].streamed:
             return False
         own, *others = flow.operands[op]
@@ -207,11 +215,9 @@ class Gates:
     def _only_reader(self, m: int) -> int:
         """The only reader of a map that is no output of the network; else -1."""
         readers = self.flow.readers[m]
-        return (
-            readers.bit_length() - 1
-            if readers and not readers & (readers - 1) and not self.flow.is_output[m]
-            else -1
-        )
+        if readers and not readers & (readers - 1) and not self.flow.is_output[m]:
+            return readers.bit_length() - 1
+        return -1
 
     def _ahead(self, m: int) -> tuple[tuple[int, ...], bool]:
         """(operators that make a map, whether the first reads all channels).

@@ -62,7 +62,9 @@ def passage(flow: Dataflow, ops: Sequence[int], ends: Sequence[int], whole: Cont
                 stop - min(low, start) for low, (start, stop) in zip(lows, rows[maker[m]], strict=True)
             )
             continue
-        before, pending, held = 0, list[tuple[Span, Span]](), 1
+        before = 0
+        pending = list[tuple[Span, Span]]()
+        held = 1
         for low, stop in zip(kept(m), needed(m), strict=True):
             held = max(held, stop - min(low, stop))
             first = min(max(low, before), stop)  # rows before it will not be read

@@ -39,8 +39,12 @@ class GatedScheduler:
     """The schedule of one group."""
 
     def __init__(self, sizes: Sizes, layout: BufferLayout, choice: GatedChoice) -> None:
-        self.sizes, self.layout, self.choice = sizes, layout, choice
-        self.flow, self.block, self.option = sizes.flow, sizes.block, choice.option
+        self.sizes = sizes
+        self.layout = layout
+        self.choice = choice
+        self.flow = sizes.flow
+        self.block = sizes.block
+        self.option = choice.option
         self.tail = sizes.block.tail
         kept = [(span, True) for span in spans(0, choice.kept, choice.width)]
         # (channels, whether they are kept) of each slice
@@ -59,7 +63,8 @@ class GatedScheduler:
     # -- places ----------------------------------------------------------------------------------------------
 
     def _lay_out(self) -> None:
-        sizes, choice = self.sizes, self.choice
+        sizes = self.sizes
+        choice = self.choice
         if choice.kept:
             self.kept = self._place(
                 self._name(sizes.map), "map", sizes.height, self._row(sizes.map, choice.kept)
@@ -71,22 +76,28 @@ class GatedScheduler:
         for v in sizes.folded:
             if v in sizes.gates:
                 self.at[GatedPhase.VECTORS, v] = self._whole(v)
-        bottom, self.now = self.top, (GatedPhase.AHEAD,)
+        bottom = self.top
+        self.now = (GatedPhase.AHEAD,)
         self._lay_out_ahead()
-        above, self.top, self.now = self.top, bottom, (GatedPhase.VECTORS, GatedPhase.BEHIND)
+        above = self.top
+        self.top = bottom
+        self.now = (GatedPhase.VECTORS, GatedPhase.BEHIND)
         for v in sizes.gates:
             if v not in sizes.folded:
                 self.at[GatedPhase.VECTORS, v] = self._whole(v)
-        gated, self.now = self.top, (GatedPhase.VECTORS,)
+        gated = self.top
+        self.now = (GatedPhase.VECTORS,)
         for v in (*sizes.vectors, *sizes.vector_reads):
             self.at[GatedPhase.VECTORS, v] = self._whole(v)
         self._hold(self.block.vectors)
         self._pass(GatedPhase.VECTORS, SLOTS, sizes.vector_block(choice.vector_width))
-        self.top, self.now = max(self.top, above), (GatedPhase.AHEAD, GatedPhase.VECTORS)
+        self.top = max(self.top, above)
+        self.now = (GatedPhase.AHEAD, GatedPhase.VECTORS)
         for v in sizes.folded:
             if v not in sizes.gates:
                 self.at[GatedPhase.VECTORS, v] = self._whole(v)
-        self.top, self.now = gated, (GatedPhase.BEHIND,)
+        self.top = gated
+        self.now = (GatedPhase.BEHIND,)
         self._lay_out_behind()
 
     def fullest(self) -> list[tuple[str, Place]]:
@@ -104,7 +115,9 @@ class GatedScheduler:
         return [(maps.get(k, self.places[k].name), self.places[k]) for k in fullest]
 
     def _lay_out_ahead(self) -> None:
-        sizes, choice, block = self.sizes, self.choice, self.block
+        sizes = self.sizes
+        choice = self.choice
+        block = self.block
         if sizes.input >= 0 and not self.option.stays:
             self.at[GatedPhase.AHEAD, sizes.input] = self._whole(sizes.input)
         rings = sizes.passage(choice.rows[0], behind=False).rings if sizes.inside else {}
@@ -127,7 +140,10 @@ class GatedScheduler:
         )
 
     def _lay_out_behind(self) -> None:
-        sizes, choice, option, tail = self.sizes, self.choice, self.option, self.tail
+        sizes = self.sizes
+        choice = self.choice
+        option = self.option
+        tail = self.tail
         # maps of all slices, not just of those that are not kept
         wide = sizes.passage(choice.rows[1], behind=True).rings.keys() - {sizes.map}
         for m, rows in sizes.passage(choice.rows[1], behind=True, again=option.again).rings.items():
@@ -155,9 +171,10 @@ class GatedScheduler:
         """Index of a new place. In a buffer of their own, weights lie one after the other in every phase."""
         apart = self.layout.hardware.store_of(purpose) != "buffer"
         here = (self.places[k] for phase in self.now for k in self.taken[phase])
-        address = (
-            max((place.end for place in here if place.purpose == purpose), default=0) if apart else self.top
-        )
+        if apart:
+            address = max((place.end for place in here if place.purpose == purpose), default=0)
+        else:
+            address = self.top
         self.places.append(Place(name, purpose, address, slots, slot_bytes))
         self.top = self.top if apart else self.places[-1].end
         for phase in self.now:
@@ -244,7 +261,8 @@ class GatedScheduler:
 
     def _block(self, phase: GatedPhase, parts: Sequence[WeightBlock], number: int) -> Iterator[Step]:
         """Loads of one weight block."""
-        offset, place = 0, self.blocks.get(phase, -1)
+        offset = 0
+        place = self.blocks.get(phase, -1)
         for op, outputs, inputs, late in parts:
             call = self.flow.calls[op]
             out = cut(whole(call.result), self.sizes.axis(self.flow.results[op][0]), outputs)
@@ -351,7 +369,8 @@ class GatedScheduler:
     # -- phase 2 ---------------------------------------------------------------------------------------------
 
     def _phase_behind(self, limit: Limit) -> Iterator[Node]:
-        sizes, option = self.sizes, self.option
+        sizes = self.sizes
+        option = self.option
         yield from self._load_held(sizes.after)
         if option.held:
             for s in sizes.slices.facts[self.tail].streamed:
@@ -388,7 +407,8 @@ class GatedScheduler:
     def _slice_behind(self, k: int, part: Span, rows: Span, number: int) -> list[Node]:
         """Gate one slice of a band of rows, and add it to the sums."""
         tail, (span, _) = self.tail, self.slices[k]
-        first, last = k == 0, k == len(self.slices) - 1
+        first = k == 0
+        last = k == len(self.slices) - 1
         weights: list[WeightBlock] = [(i, span, None, True) for i in (*self._remaking(k), *self.block.behind)]
         if tail >= 0 and not self.option.held:
             weights.append((tail, part, span if len(self.slices) > 1 else None, last))
@@ -400,7 +420,8 @@ class GatedScheduler:
             if tail >= 0:
                 iteration += self._summed(part, here, span, first=first, last=last)
             if tail < 0 or last:
-                m, channels = self.sizes.result, span if tail < 0 else part
+                m = self.sizes.result
+                channels = span if tail < 0 else part
                 iteration.append(
                     self.layout.store(
                         self._name(m), self._box(m, here, channels), self.at[GatedPhase.BEHIND, m]
@@ -413,7 +434,9 @@ class GatedScheduler:
 
     def _remaking(self, k: int) -> tuple[int, ...]:
         """The operators that make a slice again in phase 2; none where it is kept or loaded."""
-        return self.block.ahead if self.option.again and not self.slices[k][1] else ()
+        if self.option.again and not self.slices[k][1]:
+            return self.block.ahead
+        return ()
 
     def _rows_behind(self, k: int, band: int, here: Span) -> Iterator[Node]:
         """Steps of a band of result rows behind the barrier, but for the tail.
@@ -421,10 +444,8 @@ class GatedScheduler:
         And of the operators that make the slice again.
         """
         (span, kept), remaking = self.slices[k], self._remaking(k)
-        passage, in_step = (
-            self.sizes.passage(self.choice.rows[1], behind=True, again=bool(remaking)),
-            self.sizes.in_step and not remaking,
-        )
+        passage = self.sizes.passage(self.choice.rows[1], behind=True, again=bool(remaking))
+        in_step = self.sizes.in_step and not remaking
         for m, loads in passage.loads.items():
             if m != self.sizes.map or not kept:
                 for rows in (here,) if in_step else loads[band]:
@@ -448,7 +469,8 @@ class GatedScheduler:
 
     def _summed(self, part: Span, rows: Span, span: Span, *, first: bool, last: bool) -> Iterator[Node]:
         """Add a slice to the sums of the tail; with the last one, finish them."""
-        sizes, tail = self.sizes, self.tail
+        sizes = self.sizes
+        tail = self.tail
         if last:
             for m in sizes.beside:
                 if not (self.option.stays and m == sizes.input):

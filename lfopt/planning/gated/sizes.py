@@ -81,16 +81,20 @@ class Sizes:
 
     def __init__(self, slices: SliceSizes, block: GatedBlock, once: int) -> None:
         """`once`: DRAM bytes of the group with every tensor once, but for parameters."""
-        self.slices, self.block, self.once = slices, block, once
-        self.flow, self.hardware = slices.dataflow, slices.hardware
-        flow, tail = self.flow, block.tail
+        self.slices = slices
+        self.block = block
+        self.once = once
+        self.flow = slices.dataflow
+        self.hardware = slices.hardware
+        flow = self.flow
+        tail = block.tail
         written = {m for i in block.operators for m in flow.results[i]}
-        self.map, self.result = block.map, flow.results[block.last][0]
-        self.channels, self.height = flow.maps[self.map].shape[self.axis(self.map)], flow.maps[self.map].rows
-        self.outputs, self.rows_out = (
-            flow.maps[self.result].shape[self.axis(self.result)],
-            flow.maps[self.result].rows,
-        )
+        self.map = block.map
+        self.result = flow.results[block.last][0]
+        self.channels = flow.maps[self.map].shape[self.axis(self.map)]
+        self.height = flow.maps[self.map].rows
+        self.outputs = flow.maps[self.result].shape[self.axis(self.result)]
+        self.rows_out = flow.maps[self.result].rows
         self.inside = bool(block.ahead)  # whether the group makes the map
         # map that the head reads whole; -1: there is no head
         self.input = flow.operands[block.ahead[0]][0].map if block.head else -1
@@ -200,11 +204,10 @@ class Sizes:
         Elements are per output channel and, of the tail, per input channel.
         """
         if op not in self._streamed:
-            call, flow = self.flow.calls[op], self.flow
-            outputs, inputs = (
-                call.result[CHANNEL_AXIS_OF_RANK[len(call.result)]],
-                self.channels if op == self.block.tail else 1,
-            )
+            call = self.flow.calls[op]
+            flow = self.flow
+            outputs = call.result[CHANNEL_AXIS_OF_RANK[len(call.result)]]
+            inputs = self.channels if op == self.block.tail else 1
             self._streamed[op] = tuple(
                 (
                     flow.graph.tensors[s.name].elements // outputs // (1 if s.late else inputs),
@@ -285,7 +288,9 @@ class Sizes:
     def behind_bytes(self, width: int, rows: int, slots: int, option: GatingOption, kept: int) -> int:
         """Buffer bytes of phase 2, but for what stays and is kept."""
         gone = self.gone(width, kept)
-        tail, per_channel, fixed = self.block.tail, self._ring_bytes(rows, behind=True), self._behind_fixed
+        tail = self.block.tail
+        per_channel = self._ring_bytes(rows, behind=True)
+        fixed = self._behind_fixed
         fixed += (
             self.passage(rows, behind=True, again=option.again).rings[self.map]
             * self.row_bytes(self.map)
@@ -385,7 +390,9 @@ class Sizes:
     @cached_property
     def input_bytes(self) -> int:
         """Bytes of the head's input, whole on chip."""
-        return self.whole_bytes(self.input) if self.input >= 0 else 0
+        if self.input >= 0:
+            return self.whole_bytes(self.input)
+        return 0
 
     @cached_property
     def _ahead_fixed(self) -> int:
@@ -420,7 +427,8 @@ class Sizes:
     @cached_property
     def widths(self) -> tuple[int, ...]:
         """Channels of a slice, the fewest first."""
-        powers, width = list[int](), self.hardware.channel_align
+        powers = list[int]()
+        width = self.hardware.channel_align
         while width < self.channels:
             powers.append(width)
             width *= 2

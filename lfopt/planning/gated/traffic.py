@@ -17,10 +17,12 @@ class GatedTraffic:
     def dram(self, option: GatingOption, width: int, kept: int, vector_width: int) -> DramBytes:
         """DRAM bytes by class, but for parameters."""
         sizes = self.sizes
-        block, tail = sizes.block, sizes.block.tail
+        block = sizes.block
+        tail = sizes.block.tail
         parts = slice_lengths(sizes.outputs, option.part)
         gone = slice_lengths(sizes.channels - kept, width)
-        slices, passes = (*slice_lengths(kept, width), *gone), -(-sizes.outputs // option.part)
+        slices = (*slice_lengths(kept, width), *gone)
+        passes = -(-sizes.outputs // option.part)
         rounds = -(-sizes.rows_out // option.band)
         away = self._moved(sizes.map, gone)
         read = self._read_whole + sum([self._moved(m, slices) for m in sizes.ahead_reads])
@@ -75,7 +77,8 @@ class GatedTraffic:
 
     def _moved(self, m: int, lengths: Lengths) -> int:
         """DRAM bytes of a map in slices of these lengths."""
-        size, align = self.sizes.row_bytes(m), self.sizes.hardware.dram_row_align
+        size = self.sizes.row_bytes(m)
+        align = self.sizes.hardware.dram_row_align
         return self.sizes.flow.maps[m].rows * sum(n * round_up(length * size, align) for length, n in lengths)
 
     @cached_property

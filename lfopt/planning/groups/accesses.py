@@ -36,11 +36,14 @@ def readable(flow: Dataflow) -> int:
 
 def _readable(flow: Dataflow, refused: int) -> tuple[int, int]:
     """(mask, refused operators left out; an operator of whose results a view lies in too many pieces)."""
-    accesses, apart, mask = AccessPatterns(flow.graph), AccessPatterns(flow.graph), 0
+    accesses = AccessPatterns(flow.graph)
+    apart = AccessPatterns(flow.graph)
+    mask = 0
     index = {operator.name: i for i, operator in enumerate(flow.operators)}
     for operator in flow.graph.operators:
         if spec(operator.kind, operator.domain).view:
-            source, name = operator.inputs[0], operator.outputs[0]
+            source = operator.inputs[0]
+            name = operator.outputs[0]
             seen = _few(lambda source=source, name=name: accesses.view(source, name))
             if seen is None:
                 return mask, 1 << flow.producer[flow.map_index[flow.behind[source]]]
@@ -64,4 +67,6 @@ def _few(pieces: Callable[[], dict[str, Access] | None]) -> dict[str, Access] | 
     except TooManyPieces:
         return None
     few = known is not None and all(len(access) <= MOST_PIECES for access in known.values())
-    return known if few else None
+    if few:
+        return known
+    return None

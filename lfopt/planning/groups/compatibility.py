@@ -67,7 +67,8 @@ def band_bytes(slices: SliceSizes, op: int) -> int:
     One block of its weights is counted. Of a contraction, the map that it reads or the one that it makes is
     full.
     """
-    flow, facts = slices.dataflow, slices.facts[op]
+    flow = slices.dataflow
+    facts = slices.facts[op]
     full = thin = 0  # bytes of the maps that it reads, full, and sliced where they may be
     for m in {o.map for o in flow.operands[op]}:
         reading = [o for o in flow.operands[op] if o.map == m]
@@ -105,7 +106,8 @@ def convex(flow: Dataflow, compatible: list[int]) -> list[int]:
 
 def _both_ways(masks: list[int]) -> list[int]:
     """Per operator: mask of its operators in whose masks it is too (symmetric part)."""
-    count, size = len(masks), -(-len(masks) // 8)
+    count = len(masks)
+    size = -(-len(masks) // 8)
     rows = np.frombuffer(b"".join(mask.to_bytes(size, "little") for mask in masks), np.uint8).reshape(
         count, size
     )

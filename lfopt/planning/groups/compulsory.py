@@ -28,7 +28,8 @@ class Compulsory:
 
     def __init__(self, flow: Dataflow, hardware: Hardware) -> None:
         """`flow`: with nothing in flight."""
-        self.flow, self.hardware = flow, hardware
+        self.flow = flow
+        self.hardware = hardware
         self.constants = data_constants(flow.graph, flow.calls)
         self.contents = contents(
             (call.operator.inputs[index] for call, index in self.constants),
@@ -38,7 +39,8 @@ class Compulsory:
 
     def dram(self, counted: int) -> DramBytes:
         """Compulsory bytes by class; the operators of the mask `counted` count, and the others do not."""
-        calls, per_element = [self.flow.calls[i] for i in bits(counted)], self.hardware.element_bytes
+        calls = [self.flow.calls[i] for i in bits(counted)]
+        per_element = self.hardware.element_bytes
         parameters = 0
         if self.hardware.parameter_store_bytes:
             parameters = least_parameters(calls, self.hardware.parameter_channels, self.flow.behind)
@@ -69,15 +71,19 @@ class Compulsory:
 
     def constant_bytes(self, counted: int) -> int:
         """Bytes of what constants hold, each content once."""
-        flow, masks = self.flow, attentions_of(self.flow).masks
-        whole, gathered = dict[Hashable, int](), defaultdict[Hashable, dict[Hashable, int]](dict)
-        weights, elements = dict[Hashable, bool](), dict[Hashable, int]()
+        flow = self.flow
+        masks = attentions_of(self.flow).masks
+        whole = dict[Hashable, int]()
+        gathered = defaultdict[Hashable, dict[Hashable, int]](dict)
+        weights = dict[Hashable, bool]()
+        elements = dict[Hashable, int]()
         for call, index in self.constants:
             name = call.operator.inputs[index]
             if name in masks or not counted >> flow.position[call.operator.name] & 1:
                 continue
             content: Content = self.contents[name]
-            use, key = constant_use(call, index, content), content.key
+            use = constant_use(call, index, content)
+            key = content.key
             elements[key] = content.elements
             weights[key] = weights.get(key, True) and use.weight
             if call.operator.kind == "Gather" and index == 0:
@@ -94,4 +100,6 @@ class Compulsory:
     def _bits(self, *, weight: bool) -> int:
         """Bits of an element; what is no weight may be a bias where the network is spelled otherwise."""
         own, bias = (self.hardware.constant_bits(bias=bias) for bias in (False, True))
-        return own if weight else min(own, bias)
+        if weight:
+            return own
+        return min(own, bias)

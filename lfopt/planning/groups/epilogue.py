@@ -17,13 +17,13 @@ def followed(flow: Dataflow) -> list[int]:
         if row.elementwise and len(flow.results[i]) == 1:
             result = flow.maps[flow.results[i][0]]
             for operand in flow.operands[i]:
-                source, call = flow.maps[operand.map], flow.calls[i]
+                source = flow.maps[operand.map]
+                call = flow.calls[i]
                 # where rows do not pass one by one, an operand of the result's shape says the same
-                row_by_row = (
-                    call.shape(operand.input) == result.shape
-                    if call.too_tall
-                    else operand.reads is same_row(source.rows)
-                )
+                if call.too_tall:
+                    row_by_row = call.shape(operand.input) == result.shape
+                else:
+                    row_by_row = operand.reads is same_row(source.rows)
                 if source.shape == result.shape and row_by_row and flow.producer[operand.map] >= 0:
                     mask |= 1 << flow.producer[operand.map]
         producers.append(mask)
@@ -67,7 +67,8 @@ def epilogue_candidates(follows: list[int]) -> list[int]:
     for anchor in range(len(follows)):
         if covered >> anchor & 1:
             continue
-        reached, waiting = {anchor}, [anchor]
+        reached = {anchor}
+        waiting = [anchor]
         while waiting:
             new = [i for i in behind[waiting.pop()] if i not in reached]
             reached.update(new)

@@ -180,7 +180,9 @@ class Groups:
 
         0 on a chip where they come with the commands.
         """
-        return sum([self.parameters[i] for i in bits(mask)]) if self.hardware.parameter_store_bytes else 0
+        if self.hardware.parameter_store_bytes:
+            return sum([self.parameters[i] for i in bits(mask)])
+        return 0
 
     def shareable_bytes(self, mask: int) -> int:
         """Parameter bytes that other flights of the same operators might save, as far as bounds know."""
@@ -190,11 +192,9 @@ class Groups:
             for part in self.dataflow.calls[i].parts
         ]
         counted = self.parameter_bytes(mask)
-        return (
-            counted - least_parameters(calls, self.hardware.parameter_channels, self.dataflow.behind)
-            if counted
-            else 0
-        )
+        if counted:
+            return counted - least_parameters(calls, self.hardware.parameter_channels, self.dataflow.behind)
+        return 0
 
     def parameters_fit(self, mask: int) -> bool:
         """Whether the store for parameters holds those of the group; of one operator it does.
@@ -209,7 +209,9 @@ class Groups:
 
     def tables_of(self, mask: int) -> int:
         """Tables of the group's operators; 0 on a chip whose store has no number of them."""
-        return sum([self.tables[i] for i in bits(mask)]) if self.hardware.parameter_tables else 0
+        if self.hardware.parameter_tables:
+            return sum([self.tables[i] for i in bits(mask)])
+        return 0
 
     def weight_bytes(self, mask: int) -> tuple[int, int]:
         """(DRAM bytes, buffer bytes) of the group's weights and biases.
@@ -225,7 +227,8 @@ class Groups:
             shared = sum(
                 dict(pair for i in bits(mask & self.with_shared) for pair in self.shared[i]).values()
             )
-            dram, held = dram + shared, held + shared
+            dram = dram + shared
+            held = held + shared
         return dram, held
 
     def line_need(self, mask: int, band_rows: int = 1) -> int:
@@ -248,7 +251,8 @@ class Groups:
 
     def _ring_bytes(self, mask: int, band_rows: int) -> int:
         """Buffer bytes of maps and sums."""
-        rings, row_bytes = self.line_buffers.ring_rows(mask, band_rows), self.row_bytes
+        rings = self.line_buffers.ring_rows(mask, band_rows)
+        row_bytes = self.row_bytes
         return sum([rows * row_bytes[m] for m, rows in rings.items()]) + self._sums(mask)
 
     def _sums(self, mask: int) -> int:
@@ -316,7 +320,9 @@ class Groups:
             elif not readers & mask:
                 dram += size
         dram += self._added[op]
-        return dram + self.added_shared(mask, op) if self.with_shared >> op & 1 else dram
+        if self.with_shared >> op & 1:
+            return dram + self.added_shared(mask, op)
+        return dram
 
     def added_shared(self, mask: int, op: int) -> int:
         """Bytes of weights with several readers that no operator of the group reads, and this one does."""

@@ -60,9 +60,12 @@ def left_for_groups(graph: Graph, allowed: float) -> float:
         return allowed
     flow = Dataflow.of(graph)
     fixed = settled(flow)
-    total, free = sum(flow.macs), _sum(flow, bits(flow.everything & ~fixed))
+    total = sum(flow.macs)
+    free = _sum(flow, bits(flow.everything & ~fixed))
     copied = _sum(flow, (i for i, operator in enumerate(flow.operators) if operator.name in again))
-    return min(max(1 + (allowed * (total - copied) - total) / free, 1.0), allowed) if free else 1.0
+    if free:
+        return min(max(1 + (allowed * (total - copied) - total) / free, 1.0), allowed)
+    return 1.0
 
 
 def _sum(flow: Dataflow, operators: Iterable[int]) -> int:

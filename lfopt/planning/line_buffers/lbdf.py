@@ -66,7 +66,8 @@ class LineBuffers:
 
     def _row_by_row(self, mask: int) -> dict[int, int]:
         """Rows of rings where rows are made one at a time."""
-        flow, lines = self.dataflow, self.lines
+        flow = self.dataflow
+        lines = self.lines
         members = list(bits(mask))
         chain: dict[int, int] = {ROOT: ROOT}  # immediate post-dominator
         depth = {ROOT: 0}
@@ -122,7 +123,8 @@ class LineBuffers:
 
         Rows of external maps come one after the other, also within a load.
         """
-        flow, lines = self.dataflow, self.lines
+        flow = self.dataflow
+        lines = self.lines
         members = list(bits(mask))
         results = {m: i for i in members for m in flow.results[i]}
         demands = {
@@ -182,11 +184,9 @@ class LineBuffers:
 
     def _demand(self, m: int, reader: int, computed: int) -> int:
         """Rows of the map that must exist for the reader's first `computed` rows."""
-        return (
-            max((reads.need[computed - 1] for reads in self._between[m, reader]), default=0)
-            if computed
-            else 0
-        )
+        if computed:
+            return max((reads.need[computed - 1] for reads in self._between[m, reader]), default=0)
+        return 0
 
     def _single(self, m: int, reader: int, computed: dict[int, int]) -> int:
         """Ring of a map with one reader in the group, which alone drives it."""
@@ -245,7 +245,8 @@ class LineBuffers:
         self, source: int, maps: tuple[int, ...], between: int, meet: int, sinks: int, stop: int
     ) -> _Region:
         """The region with operators renumbered, so that equal regions of repeated blocks compare equal."""
-        flow, lines = self.dataflow, self.lines
+        flow = self.dataflow
+        lines = self.lines
         local = {i: k for k, i in enumerate(bits(between), start=1)}
         origin: dict[int, int] = dict.fromkeys(maps, 0)
         for i, k in local.items():

@@ -69,9 +69,9 @@ class Lines:
         Other maps are there as soon as they are loaded.
         """
         operand = flow.operands[op][k]
-        return (
-            self.operands[op][k].reads if operand.map in inside or self.running >> op & 1 else operand.reads
-        )
+        if operand.map in inside or self.running >> op & 1:
+            return self.operands[op][k].reads
+        return operand.reads
 
     @classmethod
     def plain(cls, flow: Dataflow) -> Lines:

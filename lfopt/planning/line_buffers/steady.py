@@ -57,17 +57,17 @@ class Steady:
         longest: int,
     ) -> None:
         """`longest`: iterations in a period that is worth finding."""
-        self.readings, self.reaches, self.sinks, self.band_rows, self.longest = (
-            readings,
-            reaches,
-            sinks,
-            band_rows,
-            longest,
-        )
+        self.readings = readings
+        self.reaches = reaches
+        self.sinks = sinks
+        self.band_rows = band_rows
+        self.longest = longest
         self._begin(state)
 
     def _begin(self, state: Sequence[int]) -> None:
-        self._state, self._wait, self._pause = tuple(state), 0, 1
+        self._state = tuple(state)
+        self._wait = 0
+        self._pause = 1
         self._moves: list[tuple[int, ...]] = []  # of the state, iteration by iteration
         self._last: dict[tuple[int, ...], int] = {}  # the last iteration that moved it so
 
@@ -78,7 +78,8 @@ class Steady:
         """
         move = tuple(map(sub, state, self._state))
         self._state = tuple(state)
-        iteration, before = len(self._moves), self._last.get(move)
+        iteration = len(self._moves)
+        before = self._last.get(move)
         self._moves.append(move)
         self._last[move] = iteration
         if before is None or iteration < self._wait:
@@ -89,7 +90,8 @@ class Steady:
         by = tuple(map(sum, zip(*self._moves[-period:], strict=True)))
         times = self._iterations(tuple(s - 2 * d for s, d in zip(state, by, strict=True)), by) - 2
         if times < 1:  # a look costs more than an iteration: fewer and fewer while they find no period
-            self._wait, self._pause = iteration + self._pause, 2 * self._pause
+            self._wait = iteration + self._pause
+            self._pause = 2 * self._pause
             return None
         after = tuple(s + times * d for s, d in zip(state, by, strict=True))
         self._begin(after)
@@ -110,7 +112,8 @@ class Steady:
             if by[reader] and state[reader] < stop:
                 most = min(most, (stop - state[reader]) // by[reader] if state[reader] >= first else 0)
         for reader, source, need in self.readings:
-            step, far = by[reader], by[source]
+            step = by[reader]
+            far = by[source]
             if not step or most < 3:
                 continue
             rows = np.array(need[state[reader] : state[reader] + most * step])
@@ -124,4 +127,6 @@ class Steady:
 
 def within(need: Sequence[int], stop: int) -> Sequence[int]:
     """Rows that must exist of a source that ends at `stop`, per row of its reader."""
-    return need if need[-1] <= stop else [min(rows, stop) for rows in need]
+    if need[-1] <= stop:
+        return need
+    return [min(rows, stop) for rows in need]

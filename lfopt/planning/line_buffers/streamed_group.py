@@ -71,7 +71,8 @@ class StreamedGroup:
 
         `as_seen`: by the name and shape that the reader sees.
         """
-        flow, operands = self.flow, []
+        flow = self.flow
+        operands = []
         inner = set(self.computed)
         readers = Counter(
             flow.calls[i].inputs[operand.input] for i in self.members for operand in flow.operands[i]
@@ -115,7 +116,8 @@ class StreamedGroup:
                     )
                     continue
                 part, index = flow.calls[i].part_of(operand.input)
-                reads, alone = row_of(part).reads(part, index), readers[seen.name] == 1
+                reads = row_of(part).reads(part, index)
+                alone = readers[seen.name] == 1
                 source = DramSource(
                     seen.name,
                     operand.map,
@@ -132,4 +134,6 @@ class StreamedGroup:
 
     def ring(self, source: DramSource) -> int:
         """Rows of an external map held at once."""
-        return self.rings[source.map] if source.rows_kept else source.ring
+        if source.rows_kept:
+            return self.rings[source.map]
+        return source.ring

@@ -39,14 +39,12 @@ class Walk:
         lines: Lines | None = None,
     ) -> None:
         flow = group.flow
-        self.group, self.flow, self.boxes, self.frame, self.places, self.band_rows = (
-            group,
-            flow,
-            boxes,
-            frame,
-            places,
-            band_rows,
-        )
+        self.group = group
+        self.flow = flow
+        self.boxes = boxes
+        self.frame = frame
+        self.places = places
+        self.band_rows = band_rows
         self.lines = lines = lines or Lines.plain(flow)
         rows = rows or {i: row_span(frame) if frame else (0, lines.iterations[i]) for i in group.members}
         self.done = {i: first for i, (first, _) in rows.items()}
@@ -72,7 +70,9 @@ class Walk:
 
         Iterations that only repeat those before are not walked.
         """
-        done, heights, of = self.done, self.heights, self.lines.iterations
+        done = self.done
+        heights = self.heights
+        of = self.lines.iterations
         sinks = [i for i in self.group.members if any(m in self.group.outside for m in self.flow.results[i])]
         steady = self._steady(sinks)
         while unfinished := [
@@ -97,7 +97,8 @@ class Walk:
         yield self.steps
 
     def _steady(self, sinks: Sequence[int]) -> Steady:
-        flow, lines = self.flow, self.lines
+        flow = self.flow
+        lines = self.lines
         at: dict[int | str, int] = {key: k for k, key in enumerate((*self.done, *self.loaded))}
         reads = [
             (at[i], at[name or maker], name, reads.need)
@@ -135,11 +136,10 @@ class Walk:
             if first >= goal:
                 waiting.pop()
                 continue
-            stop = (
-                goal
-                if self.band_rows > 1 and not self.lines.running >> i & 1
-                else min(first + self.band_rows, goal)
-            )
+            if self.band_rows > 1 and not self.lines.running >> i & 1:
+                stop = goal
+            else:
+                stop = min(first + self.band_rows, goal)
             for producer, source, reads in self.needs[i]:
                 need = reads.need[stop - 1]
                 if producer < 0:
@@ -152,7 +152,8 @@ class Walk:
                 self.done[i] = stop
 
     def _load(self, name: str, until: int) -> None:
-        first, until = self.loaded[name], min(until, self.ends[name])
+        first = self.loaded[name]
+        until = min(until, self.ends[name])
         if first < until:
             box = with_rows(self.boxes[name], (first, until))
             if box_elements(box):
@@ -160,7 +161,8 @@ class Walk:
             self.loaded[name] = until
 
     def _compute(self, op: int, first: int, stop: int) -> None:
-        flow, layout = self.flow, self.group.layout
+        flow = self.flow
+        layout = self.group.layout
         if self.lines.running >> op & 1:
             self._fold(op, (first, stop))
             return
@@ -188,9 +190,11 @@ class Walk:
 
     def _fold(self, op: int, rows: Span) -> None:
         """Take rows of the operand of a running reduction."""
-        flow, layout = self.flow, self.group.layout
+        flow = self.flow
+        layout = self.group.layout
         (m,), last = flow.results[op], rows[1] == self.lines.iterations[op]
-        tensor, sums = flow.maps[m], self.places[layout.sums_name(op)]
+        tensor = flow.maps[m]
+        sums = self.places[layout.sums_name(op)]
         box = whole(tensor.shape)
         self.steps.append(
             layout.compute(op, (box,), (self.places[tensor.name],), rows, sums, first=rows[0] == 0, last=last)

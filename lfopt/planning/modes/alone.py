@@ -29,12 +29,15 @@ class AccessMode(ExecutionMode):
     """Single operators that only move data, between maps that lie in DRAM."""
 
     summary = "an operator that only moves data, read through where its operands lie: no steps, no bytes"
-    whole, alone, steady = False, True, True
+    whole = False
+    alone = True
+    steady = True
     in_paper = False
 
     def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space.traffic`: nothing is read through where every tensor counts once."""
-        self.groups, self.space = groups, space
+        self.groups = groups
+        self.space = space
 
     @cached_property
     def operators(self) -> int:
@@ -45,7 +48,9 @@ class AccessMode(ExecutionMode):
 
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
         """0 bytes, on any buffer; None for operators that cannot be read through."""
-        return Cost(0, 0, ACCESS) if is_single(mask) and mask & self.operators else None
+        if is_single(mask) and mask & self.operators:
+            return Cost(0, 0, ACCESS)
+        return None
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
         """Nothing is moved."""
@@ -68,7 +73,8 @@ class OpaqueMode(ExecutionMode):
     """Operators that lfopt has no rules for: every tensor once, whatever the buffer."""
 
     summary = "an operator unknown to lfopt: alone, every tensor once, no steps"
-    whole, alone = False, True
+    whole = False
+    alone = True
 
     def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space` changes nothing here."""
@@ -77,7 +83,9 @@ class OpaqueMode(ExecutionMode):
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
         """Cost of a single opaque operator; None for others."""
         unknown = is_single(mask) and self.groups.dataflow.specs[mask.bit_length() - 1] is OPAQUE
-        return Cost(once, self.groups.line_bytes(mask), "opaque", executable=False) if unknown else None
+        if unknown:
+            return Cost(once, self.groups.line_bytes(mask), "opaque", executable=False)
+        return None
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
         """DRAM bytes of every tensor once."""
@@ -100,11 +108,14 @@ class ExcludedMode(ExecutionMode):
     """
 
     summary = "under traffic paper, an operator whose weights reach the buffer: reported apart"
-    whole, alone, counted = False, True, False
+    whole = False
+    alone = True
+    counted = False
 
     def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space.traffic` says whether there are any."""
-        self.groups, self.space = groups, space
+        self.groups = groups
+        self.space = space
 
     @cached_property
     def _weights(self) -> list[int]:
@@ -123,11 +134,9 @@ class ExcludedMode(ExecutionMode):
 
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
         """Cost of 0 bytes: nothing counts. None for operators that are not excluded."""
-        return (
-            Cost(0, self.groups.line_bytes(mask), "excluded")
-            if is_single(mask) and mask & self.operators(beta)
-            else None
-        )
+        if is_single(mask) and mask & self.operators(beta):
+            return Cost(0, self.groups.line_bytes(mask), "excluded")
+        return None
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
         """DRAM bytes of every tensor once, were it counted."""

@@ -31,11 +31,14 @@ class AttentionMode(ExecutionMode):
     """Single attentions, with their epilogues, on any buffer."""
 
     summary = "attention by heads, queries and blocks of keys: its scores are never stored"
-    whole, in_paper, flown = False, False, True
+    whole = False
+    in_paper = False
+    flown = True
 
     def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space.traffic` says how bytes are counted, `space.epilogue` whether operators may follow."""
-        self.groups, self.space = groups, space
+        self.groups = groups
+        self.space = space
         self._known: dict[object, _Choice] = {}
 
     @cached_property
@@ -114,8 +117,6 @@ class AttentionMode(ExecutionMode):
         Without attention there is no such group.
         """
         attends = ATTENTION in self.groups.dataflow.specs
-        return (
-            0
-            if attends and (is_single(mask) or (self.space.epilogue and self.groups.is_epilogue_group(mask)))
-            else NEVER
-        )
+        if attends and (is_single(mask) or (self.space.epilogue and self.groups.is_epilogue_group(mask))):
+            return 0
+        return NEVER

@@ -69,7 +69,9 @@ class BrrMode(ExecutionMode):
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
         """Every map once, weights once per band."""
         banded = self.cheapest(mask, beta)
-        return None if banded is None else self._cost(mask, once, banded)
+        if banded is None:
+            return None
+        return self._cost(mask, once, banded)
 
     def _cost(self, mask: int, once: int, banded: Banded) -> Cost:
         return Cost(
@@ -95,10 +97,8 @@ class BrrMode(ExecutionMode):
                 kept.setdefault((banded.bands, banded.start), banded)
         for banded in kept.values():
             yield self._way(mask, beta, once, self.bands, banded)
-        wide, room = (
-            self._bands(self.groups.hardware.channel_align, wide=True),
-            self.groups.hardware.weight_buffer_bytes or beta,
-        )
+        wide = self._bands(self.groups.hardware.channel_align, wide=True)
+        room = self.groups.hardware.weight_buffer_bytes or beta
         for banded in wide.summing(mask, first.bands) if first.pass_bytes >= room else ():
             if banded.buffer_bytes < beta and banded.weight_bytes == first.weight_bytes:
                 yield self._way(mask, beta, once, wide, banded)
@@ -190,7 +190,8 @@ class BrrMode(ExecutionMode):
 
     def never(self, mask: int) -> str:
         """The first operator with which the group cannot run so."""
-        flow, part = self.groups.dataflow, 0
+        flow = self.groups.dataflow
+        part = 0
         for i in bits(mask):
             part |= 1 << i
             if self.bands.floor(part) == NEVER:

@@ -51,11 +51,9 @@ class ChainedMode(ExecutionMode):
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
         """Bytes that its stages move."""
         chain = self.known.get((mask, beta))
-        return (
-            None
-            if chain is None
-            else Cost(chain.dram.total, chain.buffer_bytes, "chained", chain.buffer_bytes)
-        )
+        if chain is None:
+            return None
+        return Cost(chain.dram.total, chain.buffer_bytes, "chained", chain.buffer_bytes)
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
         """One row at a time and one pass of weights for the chain: its stages have their own."""

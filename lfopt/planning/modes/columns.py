@@ -67,7 +67,8 @@ class CutColumnsMode(LbdfMode):
         """See `CutGroups.nest`."""
         choice = self._chosen(mask, beta)
         assert choice is not None, "a group in this mode fits in some cut"
-        layout, nest = self._layout, self._nest(mask, choice)
+        layout = self._layout
+        nest = self._nest(mask, choice)
         make = partial(lower, layout, mask, nest, self.groups.line_buffers)
         return Scheduled(choice.buffer_bytes, make, nest)
 
@@ -82,7 +83,9 @@ class CutColumnsMode(LbdfMode):
     def need(self, mask: int) -> int:
         """F_beta of the cut that takes the least."""
         choice: ColumnCut | None = self.cuts.least(mask)
-        return NEVER if choice is None else choice.buffer_bytes
+        if choice is None:
+            return NEVER
+        return choice.buffer_bytes
 
     def uses(self, mask: int, beta: int) -> Iterator[BufferUse]:
         """Maps, each with what is kept of it for later blocks, and weights by operator."""
@@ -120,7 +123,9 @@ class CutColumnsMode(LbdfMode):
 
     def grow(self, mask: int, bound: int | None, op: int) -> int:
         """As that of line buffers, with NEVER for an operator that cannot run so."""
-        return super().grow(mask, bound, op) if self.cuts.able >> op & 1 else NEVER
+        if self.cuts.able >> op & 1:
+            return super().grow(mask, bound, op)
+        return NEVER
 
 
 class StripsMode(CutColumnsMode):
@@ -138,7 +143,8 @@ class StripsMode(CutColumnsMode):
     @cached_property
     def least_row_bytes(self) -> list[int]:
         """Per map: bytes of a row of the widest of as many strips as there may be."""
-        groups, least = self.groups, list[int]()
+        groups = self.groups
+        least = list[int]()
         for tensor, size in zip(groups.dataflow.maps, groups.row_bytes, strict=True):
             columns = max(column_count(tensor.shape), 1)
             least.append(-(-columns // MOST_STRIPS) * (size // columns))
@@ -177,4 +183,6 @@ def _rows_left(reads: RowReads) -> int:
     """The fewest rows that are kept of a map when its reader has made some of its rows, and not all."""
     some = np.arange(1, max(reads.rows_out, 1))  # rows that the reader has made
     left = needed(reads, some) - lowest(reads, some)
-    return max(int(left.min(initial=reads.rows_in)), 0) if some.size else 0
+    if some.size:
+        return max(int(left.min(initial=reads.rows_in)), 0)
+    return 0

@@ -40,7 +40,8 @@ class GatedMode(ExecutionMode):
 
     def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space.max_recompute` caps what a group makes again."""
-        self.groups, self.space = groups, space
+        self.groups = groups
+        self.space = space
         self._options: dict[int, Choices | None] = {}
         self._choices: dict[tuple[int, int], GatedChoice | None] = {}
         self._wide: dict[tuple[int, int], GatedChoice] = {}
@@ -81,7 +82,8 @@ class GatedMode(ExecutionMode):
 
     def _widened(self, mask: int, beta: int) -> tuple[Sizes, GatedChoice]:
         """The choice with as many channels and rows in each step as fit, for the same bytes."""
-        choices, choice = self.choices(mask), self.cheapest(mask, beta)
+        choices = self.choices(mask)
+        choice = self.cheapest(mask, beta)
         assert choices is not None and choice is not None, "mode gated means that the group fits so"
         key = mask, beta
         if key not in self._wide:
@@ -132,7 +134,9 @@ class GatedMode(ExecutionMode):
     def need(self, mask: int) -> int:
         """F_beta with slices as narrow as the chip allows, and nothing kept."""
         choices = self.choices(mask)
-        return NEVER if choices is None else choices.least
+        if choices is None:
+            return NEVER
+        return choices.least
 
     def uses(self, mask: int, beta: int) -> Iterator[BufferUse]:
         """Places of the phase that takes the most."""

@@ -62,7 +62,9 @@ class LbdfMode(ExecutionMode):
         if bound is not None and bound >= beta:
             return None
         need = self.groups.line_need(mask)
-        return Cost(once, need, "lbdf", need) if need < beta else None
+        if need < beta:
+            return Cost(once, need, "lbdf", need)
+        return None
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
         """RowLeaf one at a time; a plan may make more of them at a time."""
@@ -84,11 +86,9 @@ class LbdfMode(ExecutionMode):
         """
         flow = self.groups.dataflow
         highest = max((flow.heights[i] for i in bits(flow.sinks(mask))), default=1)
-        return (
-            range(highest, 0, -1)
-            if highest > 1
-            else sorted({1, max(flow.heights[i] for i in bits(mask))}, reverse=True)
-        )
+        if highest > 1:
+            return range(highest, 0, -1)
+        return sorted({1, max(flow.heights[i] for i in bits(mask))}, reverse=True)
 
     def height_need(self, mask: int, rows: int) -> int:
         """F_beta in bytes in bands of `rows` rows."""
@@ -139,7 +139,8 @@ class LbdfMode(ExecutionMode):
     @cached_property
     def _rows(self) -> list[dict[int, int]]:
         """Per operator: rows of each map it reads that are held at once for it in any group."""
-        flow, lines = self.groups.dataflow, self.groups.lines
+        flow = self.groups.dataflow
+        lines = self.groups.lines
         held_rows: list[dict[int, int]] = []
         for i, operands in enumerate(lines.operands):
             held: dict[int, int] = {}
@@ -174,7 +175,8 @@ class LbdfMode(ExecutionMode):
     @cached_property
     def _added(self) -> list[int]:
         """Per operator: bytes that it brings to whatever group, operands and shared weights apart."""
-        groups, flow = self.groups, self.groups.dataflow
+        groups = self.groups
+        flow = self.groups.dataflow
         result_bytes = (
             self._made_rows(i) * sum(self.least_row_bytes[m] for m in flow.results[i])
             for i in range(len(flow))
@@ -199,7 +201,9 @@ class LbdfMode(ExecutionMode):
         least += self._added[op]
         if self.groups.hardware.weight_buffer_bytes:
             return self.groups.hardware.buffer_need(least, self.groups.weight_bytes(mask | 1 << op)[1])
-        return least + self.groups.added_shared(mask, op) if self.groups.with_shared >> op & 1 else least
+        if self.groups.with_shared >> op & 1:
+            return least + self.groups.added_shared(mask, op)
+        return least
 
     def extra_bytes(self, mask: int, beta: int) -> int:
         """0.
@@ -207,9 +211,11 @@ class LbdfMode(ExecutionMode):
         Whatever joins the operators, from above or below, a ring is as wide as its widest window asks, and
         weights stay.
         """
-        least, grown = 0, 0
+        least = 0
+        grown = 0
         for i in bits(mask):
-            least, grown = self.grow(grown, least, i), grown | 1 << i
+            least = self.grow(grown, least, i)
+            grown = grown | 1 << i
             if least >= beta:
                 return NEVER
         return 0

@@ -137,7 +137,8 @@ class ExecutionMode(Protocol):
         cost = self.price(mask, beta, once)
         if cost is None:
             return
-        terms, possible = self.terms(mask, beta), self.heights(mask)
+        terms = self.terms(mask, beta)
+        possible = self.heights(mask)
         if not possible:
             yield ModeOption(cost, terms, self.schedule(mask, beta, terms.band_rows))
             return
@@ -162,7 +163,9 @@ class ExecutionMode(Protocol):
         possible = self.heights(mask)
         allowed = 0 if most is None else bisect_left(possible, -most, key=neg)
         fits = bisect_left(possible, 1, allowed, key=lambda rows: self.height_fits(mask, rows, beta))
-        return possible[fits] if fits < len(possible) else 1
+        if fits < len(possible):
+            return possible[fits]
+        return 1
 
     def height_need(self, mask: int, rows: int) -> int:
         """Buffer bytes that the group needs when `rows` of its output rows are made at a time."""
@@ -271,7 +274,8 @@ def slice_widenings(groups: Groups, mask: int) -> Iterator[int]:
 
     Twice as many as the chip must have, four times, up to all there are.
     """
-    calls, width = groups.dataflow.calls, groups.hardware.channel_align
+    calls = groups.dataflow.calls
+    width = groups.hardware.channel_align
     most = max(
         (shape[axis] for i in bits(mask) for shape in calls[i].results for axis in (1, -1) if len(shape) > 1),
         default=1,

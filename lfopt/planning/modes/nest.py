@@ -37,7 +37,8 @@ class NestMode(ExecutionMode):
 
         Raises Unwritten for a nest of too many steps.
         """
-        groups, hardware = self.groups, self.groups.hardware
+        groups = self.groups
+        hardware = self.groups.hardware
         places, steps = lower(BufferLayout(groups.dataflow, hardware), mask, nest, groups.line_buffers)
         for store, end in store_ends(places, hardware).items():
             if end >= hardware.stores[store]:
@@ -46,13 +47,16 @@ class NestMode(ExecutionMode):
         moved = dram_bytes(steps) + DramBytes(parameter=groups.parameter_bytes(mask))
         end = store_ends(places, hardware)["buffer"]
         cost = Cost(moved.total, end, "nest", end)
-        terms, scheduled = TrafficTerms(moved), Scheduled(end, lambda _: (places, steps), nest)
+        terms = TrafficTerms(moved)
+        scheduled = Scheduled(end, lambda _: (places, steps), nest)
         self.known[mask], self._places[mask] = ModeOption(cost, terms, scheduled), places
         return None
 
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
         """What the steps of the nest move."""
-        return self.known[mask].cost if mask in self.known else None
+        if mask in self.known:
+            return self.known[mask].cost
+        return None
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
         """As the steps say."""

@@ -28,7 +28,8 @@ class ResidentMode(ExecutionMode):
     """Groups with whole maps on chip. The bound is a `Peak`."""
 
     summary = "operator by operator, whole maps stay on chip, weights stream past once"
-    steady, in_paper = True, False
+    steady = True
+    in_paper = False
 
     def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space` changes nothing here."""
@@ -44,7 +45,9 @@ class ResidentMode(ExecutionMode):
         """Every tensor moves once, weights padded block by block."""
         least = self.resident.least(mask) if bound is None else bound.bytes
         need = self.resident.need(mask) if least < beta else beta
-        return Cost(once + self.resident.padding(mask), need, "resident", need) if need < beta else None
+        if need < beta:
+            return Cost(once + self.resident.padding(mask), need, "resident", need)
+        return None
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
         """All rows of an operator are made in one go."""
@@ -53,7 +56,8 @@ class ResidentMode(ExecutionMode):
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """The schedule with the widest weight blocks that fit: fewer, longer steps for the same bytes."""
-        widest, padding = self.resident, self.resident.padding(mask)
+        widest = self.resident
+        padding = self.resident.padding(mask)
         for width in slice_widenings(self.groups, mask):
             if width not in self._wider:
                 self._wider[width] = Resident(self.groups.dataflow, self.groups.hardware, width)
@@ -90,9 +94,11 @@ class ResidentMode(ExecutionMode):
         Whatever joins the operators, from above or below, lives get no shorter, and blocks of weights no
         narrower.
         """
-        peak, grown = Peak(), 0
+        peak = Peak()
+        grown = 0
         for i in bits(mask):
-            peak, grown = self.resident.grow(grown, peak, i), grown | 1 << i
+            peak = self.resident.grow(grown, peak, i)
+            grown = grown | 1 << i
             if peak.bytes >= beta:
                 return NEVER
         return 0

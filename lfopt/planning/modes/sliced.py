@@ -36,7 +36,8 @@ class SlicedMode(ExecutionMode):
 
     def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space.max_recompute` caps what a group repeats."""
-        self.groups, self.space = groups, space
+        self.groups = groups
+        self.space = space
         self._wider: dict[int, Segments] = {}  # by width of the slices
 
     @cached_property
@@ -52,11 +53,9 @@ class SlicedMode(ExecutionMode):
         if bound is not None and min(bound.floor, bound.alone) >= beta:
             return None
         choice = self.sliced.cheapest(mask, beta)
-        return (
-            None
-            if choice is None
-            else Cost(self._dram(mask, choice).total, choice.buffer_bytes, "sliced", choice.buffer_bytes)
-        )
+        if choice is None:
+            return None
+        return Cost(self._dram(mask, choice).total, choice.buffer_bytes, "sliced", choice.buffer_bytes)
 
     def _dram(self, mask: int, choice: Sliced) -> DramBytes:
         return replace(self.groups.once(mask), input=choice.input_bytes, weight=choice.weight_bytes)
@@ -77,9 +76,11 @@ class SlicedMode(ExecutionMode):
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """The schedule with the widest slices that fit: fewer, longer steps for the same bytes."""
-        choice, sizes = self._chosen(mask, beta), self.sliced
+        choice = self._chosen(mask, beta)
+        sizes = self.sliced
         best = SlicedScheduler(sizes, sizes.segments, mask, choice.option)
-        sized, planned = (best.end, best.weight_bytes), (choice.buffer_bytes, choice.weight_bytes)
+        sized = (best.end, best.weight_bytes)
+        planned = (choice.buffer_bytes, choice.weight_bytes)
         assert sized == planned, f"(F_beta, bytes of weights) are {sized}, planned were {planned}"
         for width in slice_widenings(self.groups, mask):
             if width >= choice.option.segment.channels:
@@ -119,7 +120,10 @@ class SlicedMode(ExecutionMode):
 
     def never(self, mask: int) -> str:
         """The first operator with which the group is no segment."""
-        flow, segments, segment, done = self.groups.dataflow, self.sliced.segments, None, 0
+        flow = self.groups.dataflow
+        segments = self.sliced.segments
+        segment = None
+        done = 0
         for op in bits(mask):
             segment = segments.grow(segment, done, op)
             if segment is None:

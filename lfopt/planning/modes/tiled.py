@@ -34,7 +34,8 @@ class TiledMode(ExecutionMode):
 
     def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space.traffic`: how bytes are counted; `space.epilogue`: whether an epilogue may follow."""
-        self.groups, self.space = groups, space
+        self.groups = groups
+        self.space = space
 
     @cached_property
     def tiles(self) -> tiles.Tiles:
@@ -56,11 +57,9 @@ class TiledMode(ExecutionMode):
         if not self.anywhere(mask):
             return None
         tile = self.tile(mask, beta)
-        return (
-            None
-            if tile.kind == "none" and not is_single(mask) and self._as_tiled
-            else self._cost(mask, once, tile)
-        )
+        if tile.kind == "none" and not is_single(mask) and self._as_tiled:
+            return None
+        return self._cost(mask, once, tile)
 
     def _cost(self, mask: int, once: int, tile: tiles.Tile) -> Cost:
         if not self._as_tiled:
@@ -149,7 +148,9 @@ class TiledMode(ExecutionMode):
         What lies between two operators of an epilogue group is one, of which the first is the anchor
         operator.
         """
-        return 0 if is_single(mask) or self.may_fit(mask, None, beta) else NEVER
+        if is_single(mask) or self.may_fit(mask, None, beta):
+            return 0
+        return NEVER
 
     def compatible(self, beta: int) -> list[int]:
         """Operators of one epilogue may meet, whatever the buffer."""

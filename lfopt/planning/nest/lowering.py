@@ -69,10 +69,14 @@ class Lowering:
 
     def __init__(self, placement: Placement, limit: Limit) -> None:
         self.placement, self.limit = placement, limit
-        self.layout, self.flow, price = placement.layout, placement.flow, placement.price
+        self.layout = placement.layout
+        self.flow = placement.flow
+        price = placement.price
         self.mask, self.nest, self.regions, self.rings = price.mask, price.nest, price.regions, price.rings
         self.lines = price.lines
-        self.homes, self.at, self.places = placement.homes, placement.at, placement.places
+        self.homes = placement.homes
+        self.at = placement.at
+        self.places = placement.places
         self.leaving = frozenset(self.flow.leaving(self.mask))
         self.blocks: dict[BlockLoop, int] = {}  # of the loops that run: the current block
         self.passed = 0  # blocks that have passed through streams
@@ -153,7 +157,8 @@ class Lowering:
             spans = self.regions.spans[loop].made.get(op)
             if spans is None:
                 continue
-            start, stop = spans.start, spans.stop
+            start = spans.start
+            stop = spans.stop
             if to_store:
                 start, stop = self.regions.spans[loop].stored[op]
             if start[block] >= stop[block]:
@@ -204,7 +209,8 @@ class Lowering:
         steps: list[StepNode] = []
         for m, lowest in kept.items():
             spans = self.regions.spans[loop].loaded[m]
-            new, stop = int(spans.new[block]), int(spans.stop[block])
+            new = int(spans.new[block])
+            stop = int(spans.stop[block])
             first_read = min(max(int(lowest[block]), new), stop)
             steps += self._window_loads(m, new, first_read)  # rows that nothing reads go first
             steps += self._window_loads(m, first_read, stop)
@@ -232,7 +238,8 @@ class Lowering:
 
     def _window_loads(self, m: int, start: int, stop: int) -> Iterator[Step]:
         """Loads of rows, no more at a time than the window has."""
-        tensor, place = self.flow.maps[m], self.at[m]
+        tensor = self.flow.maps[m]
+        place = self.at[m]
         while start < stop:
             end = min(start + self.places[place].slots, stop)
             yield self.layout.load(tensor.name, with_rows(whole(tensor.shape), (start, end)), place)
@@ -253,7 +260,8 @@ class Lowering:
                 moving += [(own.start, own.stop), (own.new, own.stop)]
             moving += spans.stored.values()
             for m in self.nest.carried:
-                kept, own = self.regions.kept(loop, m), self.regions.along(loop, m)
+                kept = self.regions.kept(loop, m)
+                own = self.regions.along(loop, m)
                 assert own is not None, "loops cut what they carry"
                 moving += [(kept, own.stop), (np.append(kept[1:], own.stop[-1]), own.stop)]
         none = np.zeros(loop.blocks.count, np.int64)
@@ -318,7 +326,8 @@ class Lowering:
         rows_loop, columns_loop = self.nest.carrying(m)
         rows, columns = self._carried_spans(m)
         block = self.blocks[columns_loop]
-        across, down = CarriedPart(m, columns_loop), CarriedPart(m, rows_loop, first=not block)
+        across = CarriedPart(m, columns_loop)
+        down = CarriedPart(m, rows_loop, first=not block)
         if across in self.at:
             box = (rows.kept, rows.stop), (columns.kept_next, columns.stop)
             yield from self._carry(m, *box, place=self.at[across])
@@ -342,7 +351,9 @@ class Lowering:
         return rows, columns
 
     def _carried_span(self, m: int, loop: BlockLoop) -> _CarriedSpan:
-        own, kept, block = self.regions.along(loop, m), self.regions.kept(loop, m), self.blocks[loop]
+        own = self.regions.along(loop, m)
+        kept = self.regions.kept(loop, m)
+        block = self.blocks[loop]
         assert own is not None, "loops cut what they carry"
         stop = int(own.stop[block])
         after = int(kept[block + 1]) if block + 1 < loop.blocks.count else stop
@@ -423,7 +434,8 @@ class Lowering:
             self.layout.sums_name(i): self.at[PartialSums(i)] for i in self.placement.price.running_sums(leaf)
         }
         engine = _RowEngine(group, operands, boxes, None, at, there, leaf.band_rows, rows, self.lines)
-        engine.computed, engine.stored = computed, stored
+        engine.computed = computed
+        engine.stored = stored
         return [*fold([*self.limit.allowed(engine.iterations())], LONGEST_PERIOD)]
 
     def _rows_made(self, op: int) -> int:
@@ -438,7 +450,8 @@ class Lowering:
             spans = None if loop.cuts_channels else self.regions.spans[loop].loaded.get(m)
             if spans is None:
                 continue
-            start, stop = int(spans.start[block]), int(spans.stop[block])
+            start = int(spans.start[block])
+            stop = int(spans.stop[block])
             if start >= stop:
                 return None
             axis = axis_of(loop.axis, self.flow.maps[m].shape)
@@ -469,7 +482,9 @@ class _RowEngine(Walk):
     def stored_of(self, m: int, box: Box) -> Box:
         """The columns that no earlier block has stored."""
         stored = self.stored.get(m)
-        return box if stored is None or len(box) < 4 else cut(box, -1, stored[-1])
+        if stored is None or len(box) < 4:
+            return box
+        return cut(box, -1, stored[-1])
 
 
 def _mask(operators: Sequence[int]) -> int:

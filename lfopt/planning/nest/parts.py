@@ -10,9 +10,9 @@ from lfopt.planning.nest.tree import BlockLoop, GroupNest, RowLeaf, Seq
 
 def _rows_outermost(nest: GroupNest) -> bool:
     root = nest.root
-    return (
-        root.axis == "rows" if isinstance(root, BlockLoop) else isinstance(root, RowLeaf) and not root.at_once
-    )
+    if isinstance(root, BlockLoop):
+        return root.axis == "rows"
+    return isinstance(root, RowLeaf) and not root.at_once
 
 
 def _columns_outermost(nest: GroupNest) -> bool:

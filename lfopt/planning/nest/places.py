@@ -42,8 +42,11 @@ class Placement:
 
     def __init__(self, price: NestPrice) -> None:
         """`price`: of the nest, whose loops are cut in one way."""
-        self.price, self.layout, self.flow = price, price.layout, price.flow
-        self.mask, self.nest = price.mask, price.nest
+        self.price = price
+        self.layout = price.layout
+        self.flow = price.flow
+        self.mask = price.mask
+        self.nest = price.nest
         self.homes = price.regions.homes
         self.places: list[Place] = []
         self.at: dict[Key, int] = {}  # index of each place
@@ -73,7 +76,8 @@ class Placement:
         """Places that share space where they are not alive together; streams apart."""
         held = [allocation for allocation in held if not isinstance(allocation.key, Stream)]
         lives = {allocation.key: self._life(node, allocation) for allocation in held}
-        addresses, ends = dict[Key, int](), dict(starts)
+        addresses = dict[Key, int]()
+        ends = dict(starts)
         for store in self.layout.hardware.stores:
             keys = [a.key for a in held if self.layout.hardware.store_of(a.purpose) == store]
             offsets, end = allocate([lives[key] for key in keys])
@@ -105,7 +109,8 @@ class Placement:
 
     def _allocations(self, node: Node) -> Iterator[Allocation]:
         """What a node holds: constants, maps, sums, streams; maps of a `Seq` with lives come first."""
-        flow, layout = self.flow, self.layout
+        flow = self.flow
+        layout = self.layout
         for name in self.held_constants(node):
             size = layout.constant_bytes(name, whole(flow.graph.shape(name)))
             yield Allocation(name, name, "weight", 1, size)
@@ -161,9 +166,13 @@ def _kept_where(part: CarriedPart) -> str:
     """What follows the name of the map in that of its place."""
     if part.loop.axis == "columns":
         return " across"
-    return " down first" if part.first else " down"
+    if part.first:
+        return " down first"
+    return " down"
 
 
 def single(figure: Figure) -> int:
     """A figure of a nest whose loops are cut in one way."""
-    return figure if isinstance(figure, int) else int(figure[0])
+    if isinstance(figure, int):
+        return figure
+    return int(figure[0])

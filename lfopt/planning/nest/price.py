@@ -51,7 +51,8 @@ class NestPricing:
     """
 
     def __init__(self, layout: BufferLayout, line_buffers: LineBuffers | None = None) -> None:
-        self.layout, self.flow = layout, layout.flow
+        self.layout = layout
+        self.flow = layout.flow
         self.line_buffers = line_buffers
         self.plain_lines = Lines.plain(layout.flow)  # without reductions that run along with their operand
         self._row_bytes: dict[int, int] = {}  # per map, as far as it was asked for
@@ -129,7 +130,8 @@ class NestPricing:
         self, op: int, names: tuple[str, ...], out: Box, inputs: Span | None, *, late: bool | None
     ) -> int:
         """Bytes of a block of constants; `late`: of biases alone, which finished sums take, or of others."""
-        call, size = self.flow.calls[op], 0
+        call = self.flow.calls[op]
+        size = 0
         for name in names:
             index = call.inputs.index(name)
             if late is None or late == (index > 1):
@@ -146,11 +148,15 @@ class NestPrice:
     def __init__(
         self, pricing: NestPricing, mask: int, nest: GroupNest, ways: Mapping[BlockLoop, BlockGrid]
     ) -> None:
-        self.pricing, self.layout, self.flow = pricing, pricing.layout, pricing.flow
-        self.mask, self.nest = mask, nest
+        self.pricing = pricing
+        self.layout = pricing.layout
+        self.flow = pricing.flow
+        self.mask = mask
+        self.nest = nest
         line_buffers = pricing.line_buffers
         lines = line_buffers.lines if nest.row_engines and line_buffers else pricing.plain_lines
-        self.lines, self.running = lines, lines.running
+        self.lines = lines
+        self.running = lines.running
         self.rings: dict[int, int] = {}
         for leaf in nest.row_engines:
             assert line_buffers is not None, "a row engine has rings"
@@ -191,7 +197,8 @@ class NestPrice:
 
     def map_place(self, m: int) -> tuple[Figure, Figure]:
         """(rows, bytes of a row) of the place of a map."""
-        extent, home = self.regions.held(m), self.regions.homes[m]
+        extent = self.regions.held(m)
+        home = self.regions.homes[m]
         rows = self.rings[m] if isinstance(home, RowLeaf) and not home.at_once else extent.rows
         return rows, self.pricing.row_bytes(m, extent.cut)
 
@@ -202,7 +209,8 @@ class NestPrice:
 
     def sums_place(self, op: int) -> tuple[Figure, Figure]:
         """(rows, bytes of a row) of the place of an operator's partial sums."""
-        extent, hardware = self.regions.held_sums(op), self.layout.hardware
+        extent = self.regions.held_sums(op)
+        hardware = self.layout.hardware
         size = self.pricing.row_bytes(self.flow.results[op][0], extent.cut)
         return extent.rows, size // hardware.element_bytes * hardware.accumulator_bytes
 
@@ -251,14 +259,17 @@ class NestPrice:
 
     def _moved(self, m: int, *, load: bool) -> Figure:
         """DRAM bytes of a map that is loaded, or stored, in each block of the loops around its home."""
-        tensor, home, align = self.flow.maps[m], self.regions.homes[m], self.layout.hardware.dram_row_align
+        tensor = self.flow.maps[m]
+        home = self.regions.homes[m]
+        align = self.layout.hardware.dram_row_align
         rows: Figure = tensor.rows
         times: Figure = 1
         parts: list[tuple[int, Ints, BlockGrid]] = []  # (axis, its extent in each block, the blocks)
         for loop in self.nest.loops_to[home]:
             if loop is home:
                 continue
-            grid, extent = self.regions.grids[loop], self._extents(loop, m, load=load)
+            grid = self.regions.grids[loop]
+            extent = self._extents(loop, m, load=load)
             if extent is None:
                 times = times * grid.counts
                 continue
@@ -283,7 +294,9 @@ class NestPrice:
         """(entries,): what a block of a loop loads, or stores, of a map; None if it is not cut."""
         if loop.cuts_channels:
             axis = self.regions.axis_cut(loop, m)
-            return None if axis is None else np.diff(loop.blocks.ends(self.flow.maps[m].shape[axis]))
+            if axis is None:
+                return None
+            return np.diff(loop.blocks.ends(self.flow.maps[m].shape[axis]))
         own = self.regions.along(loop, m)
         if own is None:
             return None
@@ -357,6 +370,7 @@ def _need(nest: GroupNest, own: Mapping[Node, Figure]) -> Ints:
 
 def data_constants(flow: Dataflow, op: int) -> tuple[str, ...]:
     """Constants that an operator reads as data, in the order of its inputs."""
-    call, names = flow.calls[op], {w.name for w in flow.weights[op] if not w.gathered}
+    call = flow.calls[op]
+    names = {w.name for w in flow.weights[op] if not w.gathered}
     read = (name for k, name in enumerate(call.inputs) if name in names and not is_parameter(call, k))
     return tuple(dict.fromkeys(read))

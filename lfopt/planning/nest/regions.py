@@ -41,7 +41,9 @@ def axis_of(axis: Axis, shape: Shape) -> int | None:
     """
     if axis == "rows":
         return row_axis(shape)
-    return len(shape) - 1 if column_count(shape) > 1 else None
+    if column_count(shape) > 1:
+        return len(shape) - 1
+    return None
 
 
 def channel_axis(flow: Dataflow, op: int, axis: Axis) -> int | None:
@@ -51,7 +53,9 @@ def channel_axis(flow: Dataflow, op: int, axis: Axis) -> int | None:
     """
     shape = flow.calls[op].result
     if axis == "outputs" and flow.specs[op].tiling is Tiling.CONTRACT:
-        return 1 if flow.specs[op].family is Family.CONVOLUTION else len(shape) - 1
+        if flow.specs[op].family is Family.CONVOLUTION:
+            return 1
+        return len(shape) - 1
     return CHANNEL_AXIS_OF_RANK.get(len(shape))
 
 
@@ -77,8 +81,11 @@ class Regions:
         heights: Sequence[int],
         ways: Mapping[BlockLoop, BlockGrid],
     ) -> None:
-        self.flow, self.mask, self.nest = flow, mask, nest
-        self.operands, self.heights = operands, heights
+        self.flow = flow
+        self.mask = mask
+        self.nest = nest
+        self.operands = operands
+        self.heights = heights
         loops = (node for node in nest.paths if isinstance(node, BlockLoop))
         self.grids = {loop: ways.get(loop) or BlockGrid([loop.blocks]) for loop in loops}
 
@@ -136,12 +143,14 @@ class Regions:
         return {loop: self._spans(loop) for loop in self.grids if not loop.cuts_channels}
 
     def _spans(self, loop: BlockLoop) -> Spans:
-        operators, grid = self.nest.operators[loop], self.grids[loop]
+        operators = self.nest.operators[loop]
+        grid = self.grids[loop]
         inside = {node for node, path in self.nest.paths.items() if loop in path and node is not loop}
         fresh = {m for m, home in self.homes.items() if home in inside and m not in self.nest.carried}
         if loop.axis == "rows":
             covering = bool(self.nest.carried)
-            reads, rows = self.operands, self.heights
+            reads = self.operands
+            rows = self.heights
             return spans_in_blocks(self.flow, operators, grid, fresh, reads, rows, covering=covering)
         reads = {i: self._column_reads(i) for i in operators}
         columns = {i: column_count(self.flow.calls[i].result) for i in operators}
@@ -149,7 +158,9 @@ class Regions:
 
     def indices(self, loop: BlockLoop, op: int) -> int:
         """Rows, or columns, that an operator makes in all along the axis of a loop."""
-        return self.heights[op] if loop.axis == "rows" else column_count(self.flow.calls[op].result)
+        if loop.axis == "rows":
+            return self.heights[op]
+        return column_count(self.flow.calls[op].result)
 
     def channels_cut(self, loop: BlockLoop, op: int) -> int | None:
         """The axis of an operator's results that a loop over channels cuts; None: it cuts none.
@@ -179,7 +190,9 @@ class Regions:
         """Spans of a map along the axis of a loop over rows or columns; None if the loop does not cut it."""
         spans = self.spans[loop]
         maker = self.flow.producer[m]
-        return spans.made[maker] if maker in spans.made else spans.loaded.get(m)
+        if maker in spans.made:
+            return spans.made[maker]
+        return spans.loaded.get(m)
 
     def folded_span(self, loop: BlockLoop, op: int, block: int) -> tuple[int, int]:
         """The input channels that an operator sums over in one block."""
@@ -206,11 +219,13 @@ class Regions:
         columns, as many rows for each.
         """
         rows_loop, columns_loop = self.nest.carrying(part.map)
-        down, across = self.along(rows_loop, part.map), self.along(columns_loop, part.map)
+        down = self.along(rows_loop, part.map)
+        across = self.along(columns_loop, part.map)
         assert down is not None, "loops cut what they carry"
         assert across is not None, "loops cut what they carry"
         axis = len(self.flow.maps[part.map].shape) - 1
-        rows, columns = self.grids[rows_loop], self.grids[columns_loop]
+        rows = self.grids[rows_loop]
+        columns = self.grids[columns_loop]
         if part.loop is columns_loop:
             start, stop = self.patch(rows_loop, part.map)
             width = columns.most(np.maximum(across.new - self.kept(columns_loop, part.map), 0))

@@ -197,12 +197,16 @@ def kept_from(readers: Iterable[SpanReader], limit: Ints) -> Ints:
 
 def needed(reads: RowReads, stop: Ints) -> Ints:
     """Indices that must exist before the first `stop` of the reader; same shape as `stop`."""
-    return stop if reads is same_row(reads.rows_in) else _tables(reads)[0][stop]
+    if reads is same_row(reads.rows_in):
+        return stop
+    return _tables(reads)[0][stop]
 
 
 def lowest(reads: RowReads, low: Ints) -> Ints:
     """Lowest index that index `low` of the reader or a later one reads; same shape as `low`."""
-    return low if reads is same_row(reads.rows_in) else _tables(reads)[1][low]
+    if reads is same_row(reads.rows_in):
+        return low
+    return _tables(reads)[1][low]
 
 
 @cache

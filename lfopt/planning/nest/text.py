@@ -83,7 +83,8 @@ def nest_lines(flow: Dataflow, nest: GroupNest, names: Renaming = UNCHANGED) -> 
 def folded(lines: Iterable[str], width: int) -> Iterator[str]:
     """The lines, those of more than `width` columns broken behind commas: `parse_nest` reads them too."""
     for line in lines:
-        here, deeper = "", " " * (len(line) - len(line.lstrip(" ")) + 4)
+        here = ""
+        deeper = " " * (len(line) - len(line.lstrip(" ")) + 4)
         for word in LISTED.findall(line):
             if here and len(here) + len(word.rstrip()) > width and here.rstrip().endswith(","):
                 yield here.rstrip()
@@ -97,7 +98,9 @@ class _Writer:
     """Writes one nest."""
 
     def __init__(self, flow: Dataflow, nest: GroupNest, names: Renaming) -> None:
-        self.flow, self.nest, self.names = flow, nest, names
+        self.flow = flow
+        self.nest = nest
+        self.names = names
 
     def lines(self, node: Node, depth: int) -> Iterator[str]:
         """The lines of a node, and of those inside it."""
@@ -128,7 +131,9 @@ class _Writer:
             rows = f" by {node.band_rows} rows" if node.band_rows > 1 else ""
             return f"{kind}{rows}: {self._operators(node.operators)}"
         if isinstance(node, Seq):
-            return "in turn, sharing space" if node.lives else "in turn"
+            if node.lives:
+                return "in turn, sharing space"
+            return "in turn"
         blocks = node.blocks
         cut = f"{blocks.count} blocks"
         if blocks.size:
@@ -184,7 +189,8 @@ def parse_nest(text: str, flow: Dataflow, file: str) -> tuple[int, GroupNest]:
 
 def _whole_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines by number, without comments; one that ends with a comma goes on with the next."""
-    begun, first = "", 0
+    begun = ""
+    first = 0
     for number, line in enumerate(text.splitlines(), 1):
         content = line.strip()
         if not content or content.startswith("#"):
@@ -192,7 +198,8 @@ def _whole_lines(text: str) -> Iterator[tuple[int, str]]:
         if begun:
             begun = f"{begun} {content}"
         else:
-            begun, first = line.rstrip(), number
+            begun = line.rstrip()
+            first = number
         if not content.endswith(","):
             yield first, begun
             begun = ""
@@ -224,7 +231,8 @@ class _Reader:
     """Nodes, homes and streams of one text."""
 
     def __init__(self, flow: Dataflow, file: str) -> None:
-        self.flow, self.file = flow, file
+        self.flow = flow
+        self.file = file
         self.homes: dict[Held, Node] = {}
         self.streams: list[Stream] = []
         self.carried: set[int] = set()
@@ -266,7 +274,8 @@ class _Reader:
         if match[2]:
             blocks = Blocks(self._number(line, match[2]))
         else:
-            size, extent = self._number(line, match[3]), self._number(line, match[4])
+            size = self._number(line, match[3])
+            extent = self._number(line, match[4])
             period = self._number(line, match[5]) if match[5] else 0
             blocks = Blocks.of_size(size, extent, period)
         folds = tuple(self._operators(line, match[6])) if match[6] else ()
@@ -369,11 +378,10 @@ class _Reader:
         touching = [i for i in nest.leaf_of if held in self._touched(i)]
         if not touching or not {*touching} <= {*nest.operators[home]}:
             outside = [i for i in touching if i not in nest.operators[home]]
-            wrong = (
-                f"{self._name(outside[0])}, which touches it, outside"
-                if outside
-                else "nothing that touches it"
-            )
+            if outside:
+                wrong = f"{self._name(outside[0])}, which touches it, outside"
+            else:
+                wrong = "nothing that touches it"
             raise InvalidConfig(
                 f"{self.file}:{self.held_at[held]}: found {wrong}; accepted: a node around all operators of "
                 "the nest that make or read what is held"
@@ -381,7 +389,8 @@ class _Reader:
 
     def _check_carried(self, nest: GroupNest, m: int) -> None:
         """A map is carried by a loop over rows and one over columns inside it, and has both."""
-        home, tensor = nest.homes[m], self.flow.maps[m]
+        home = nest.homes[m]
+        tensor = self.flow.maps[m]
         axes = [loop.axis for loop in nest.loops_to[home]]
         at_once = isinstance(home, RowLeaf) and home.at_once
         if not at_once or axes != ["rows", "columns"]:

@@ -74,11 +74,9 @@ class Blocks:
 
     def widest(self, extent: int) -> int:
         """Indices of the widest block of an axis of so many indices."""
-        return (
-            min(self.size, extent)
-            if self.size and extent == self.extent
-            else int(np.diff(self.ends(extent)).max())
-        )
+        if self.size and extent == self.extent:
+            return min(self.size, extent)
+        return int(np.diff(self.ends(extent)).max())
 
     def by_width(self, extent: int) -> list[tuple[Span, int]]:
         """The first span of each width, and how many there are of it.
@@ -104,7 +102,9 @@ class Blocks:
         of_period = -(-self.period // self.size)
         ends = block // of_period * self.period + np.minimum(block % of_period * self.size, self.period)
         # in proportion, to the nearest index
-        return ends if extent == self.extent else (2 * ends * extent + self.extent) // (2 * self.extent)
+        if extent == self.extent:
+            return ends
+        return (2 * ends * extent + self.extent) // (2 * self.extent)
 
     def spans(self, extent: int) -> list[Span]:
         """The span of each block along an axis of so many indices."""
@@ -202,7 +202,9 @@ class GroupNest:
 
     def carrying(self, m: int) -> tuple[BlockLoop, ...]:
         """The loops that carry a map on from block to block, outermost first."""
-        return self.loops_to[self.homes[m]] if m in self.carried else ()
+        if m in self.carried:
+            return self.loops_to[self.homes[m]]
+        return ()
 
     def carried_parts(self, m: int) -> list[CarriedPart]:
         """What loops keep of a map that is carried, outermost first."""
@@ -234,14 +236,18 @@ class GroupNest:
     def parent(self, node: Node) -> Node | None:
         """The node that a node stands in; None: it is the root."""
         path = self.paths[node]
-        return path[-2] if len(path) > 1 else None
+        if len(path) > 1:
+            return path[-2]
+        return None
 
 
 def children(node: Node) -> tuple[Node, ...]:
     """The nodes right inside a node."""
     if isinstance(node, BlockLoop):
         return (node.body,)
-    return node.parts if isinstance(node, Seq) else ()
+    if isinstance(node, Seq):
+        return node.parts
+    return ()
 
 
 def walk(node: Node) -> Iterator[Node]:

@@ -16,7 +16,9 @@ Propose = Callable[[int], Iterable[int]]  # group -> heights of bands to try, be
 def heights(costs: GroupCosts, group: int) -> Sequence[int]:
     """Band heights in rows that differ in the mode the group runs in, highest first; () if it has none."""
     mode = costs.chosen(group)
-    return () if mode is None else mode.heights(group)
+    if mode is None:
+        return ()
+    return mode.heights(group)
 
 
 def up_to(costs: GroupCosts, rows: int | None = None) -> Propose:
@@ -24,7 +26,9 @@ def up_to(costs: GroupCosts, rows: int | None = None) -> Propose:
 
     def highest(group: int) -> tuple[int, ...]:
         mode = costs.chosen(group)
-        return () if mode is None else (mode.highest(group, costs.hardware.buffer_bytes, rows),)
+        if mode is None:
+            return ()
+        return (mode.highest(group, costs.hardware.buffer_bytes, rows),)
 
     return highest
 
@@ -34,7 +38,9 @@ def chosen(costs: GroupCosts, group: int, propose: Propose | None) -> int:
 
     What lies between two heights that make a difference counts as the lower.
     """
-    mode, beta, possible = costs.chosen(group), costs.hardware.buffer_bytes, heights(costs, group)
+    mode = costs.chosen(group)
+    beta = costs.hardware.buffer_bytes
+    possible = heights(costs, group)
     for rows in propose(group) if propose else ():
         height = rows if rows in possible else next((height for height in possible if height <= rows), 1)
         if height == 1 or (mode is not None and mode.height_fits(group, height, beta)):

@@ -70,7 +70,8 @@ class PlanDraft:
         """
         if self.costs.hardware.l2_bytes:
             return self.plan
-        costs, groups = self.costs, with_steps(self.costs, self.outlines, limit or Limit(), made_steps)
+        costs = self.costs
+        groups = with_steps(self.costs, self.outlines, limit or Limit(), made_steps)
         return replace(
             self.plan,
             groups=groups,
@@ -104,9 +105,11 @@ class PlanDraft:
         known = {outlined.mask: outlined for outlined in self.outlines}
         outlines = outline(self.costs, groups, late=lambda: True, known=known)
         assert not isinstance(outlines, DoesNotFit), "groups of a legal scheme may run"
-        costs, before = self.costs, self.plan
+        costs = self.costs
+        before = self.plan
         planned = tuple(outlined.group for outlined in outlines)
-        unfused, bound = costs.unfused(before.copies), before.totals.lower_bound_bytes
+        unfused = costs.unfused(before.copies)
+        bound = before.totals.lower_bound_bytes
         plan = replace(
             before,
             memory=memory_map(costs, planned),
@@ -166,11 +169,10 @@ def plan(
     )
     groups = executable(costs.dataflow, masks_of(costs.dataflow, scheme.groups))
     relink(costs, groups)
-    bound = (
-        costs.proven_bytes(costs.least_bytes - costs.bounds.shareable_bytes)
-        if lower_bound_bytes is None
-        else lower_bound_bytes
-    )
+    if lower_bound_bytes is None:
+        bound = costs.proven_bytes(costs.least_bytes - costs.bounds.shareable_bytes)
+    else:
+        bound = lower_bound_bytes
     drafted = draft(
         graph,
         costs,
@@ -180,7 +182,9 @@ def plan(
         up_to(costs, None if band_rows == "max" else band_rows),
         limit=limit,
     )
-    return drafted if isinstance(drafted, DoesNotFit) else drafted.finished(limit)
+    if isinstance(drafted, DoesNotFit):
+        return drafted
+    return drafted.finished(limit)
 
 
 def draft(
@@ -207,7 +211,8 @@ def draft(
     outlines = outline(costs, groups, bands, lambda: bool(limit.over), known)
     if isinstance(outlines, DoesNotFit):
         return outlines
-    planned, level = tuple(outlined.group for outlined in outlines), SecondLevelPlan()
+    planned = tuple(outlined.group for outlined in outlines)
+    level = SecondLevelPlan()
     if costs.hardware.l2_bytes:
         planned, level = in_levels(costs.dataflow, costs.hardware, with_steps(costs, outlines, limit))
         search = replace(search, l2=level.choice)
@@ -247,7 +252,8 @@ def executable(flow: Dataflow, groups: Sequence[int]) -> tuple[int, ...]:
         }
     )
     order.prepare()
-    ready, sequence = list(order.get_ready()), list[int]()
+    ready = list(order.get_ready())
+    sequence = list[int]()
     heapify(ready)
     while ready:
         sequence.append(g := heappop(ready))

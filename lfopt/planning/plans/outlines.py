@@ -73,7 +73,9 @@ def plan_groups(
     """
     limit = limit or Limit()
     outlines = outline(costs, groups, bands, lambda: bool(limit.over))
-    return outlines if isinstance(outlines, DoesNotFit) else with_steps(costs, outlines, limit)
+    if isinstance(outlines, DoesNotFit):
+        return outlines
+    return with_steps(costs, outlines, limit)
 
 
 def outline(
@@ -91,7 +93,8 @@ def outline(
     where there is none.
     """
     outlines: list[Outline] = []
-    structures, first = Structures(costs.dataflow), dict[Hashable, int]()
+    structures = Structures(costs.dataflow)
+    first = dict[Hashable, int]()
     for k, group in enumerate(groups):
         if group in known and late():
             outlines.append(replace(known[group], group=replace(known[group].group, id=k)))
@@ -99,7 +102,8 @@ def outline(
         cost = costs.evaluate(group)
         if isinstance(cost, DoesNotFit):
             return cost
-        rows, like = _band_rows(costs, group, cost, bands), k
+        rows = _band_rows(costs, group, cost, bands)
+        like = k
         if MODES[cost.mode].structural and costs.taken(group) is None and not group & costs.rules.touched:
             like = first.setdefault((structures.key(group), cost, rows), k)
         if like < k and outlines[like].schedule is not None:
@@ -120,11 +124,9 @@ def with_steps(
     `made_steps`: steps made for other plans of these costs, to which those made here are added.
     """
     made_steps = {} if made_steps is None else made_steps
-    layout, planned, known = (
-        BufferLayout(costs.dataflow, costs.hardware),
-        [outlined.group for outlined in outlines],
-        dict[int, PlacesAndSteps](),
-    )
+    layout = BufferLayout(costs.dataflow, costs.hardware)
+    planned = [outlined.group for outlined in outlines]
+    known = dict[int, PlacesAndSteps]()
     rows = [sum(costs.dataflow.heights[i] for i in bits(outlined.mask)) for outlined in outlines]
     for k in sorted(range(len(planned)), key=lambda k: (rows[k], planned[k].dram.total)):
         try:
@@ -134,7 +136,8 @@ def with_steps(
         except KeyboardInterrupt:
             if not limit.interruptible:
                 raise
-            limit.interruptible, limit.interrupted = False, True
+            limit.interruptible = False
+            limit.interrupted = True
             planned[k] = replace(planned[k], unexecutable=limit.over)
     return tuple(planned)
 
@@ -150,11 +153,10 @@ def _with_steps(
     """`known`: places and steps by group, of those that others may be like."""
     if outlined.schedule is None:
         return outlined.group
-    laid_out = (
-        renamed(*known[outlined.like], outlined.names, costs.dataflow.graph.tensors)
-        if outlined.like in known
-        else made_steps.get(outlined.key)
-    )
+    if outlined.like in known:
+        laid_out = renamed(*known[outlined.like], outlined.names, costs.dataflow.graph.tensors)
+    else:
+        laid_out = made_steps.get(outlined.key)
     if laid_out is None:
         limit.expect(1)
         laid_out = outlined.schedule(limit)
@@ -162,7 +164,8 @@ def _with_steps(
     places, steps = laid_out
     if steps:
         steps = with_parameters(costs, layout, outlined.mask, outlined.group.mode, steps)
-        moved, wanted = dram_bytes(steps), outlined.group.dram
+        moved = dram_bytes(steps)
+        wanted = outlined.group.dram
         assert moved == wanted, (
             f"{outlined.group.nodes}: the steps move {moved}, the search reckoned with {wanted}"
         )
@@ -184,17 +187,17 @@ def with_parameters(
 
 def _band_rows(costs: GroupCosts, group: int, cost: Cost, propose: band_rows.Propose | None) -> int | None:
     """Rows that a group makes at a time, where its mode has a choice."""
-    return (
-        band_rows.chosen(costs, group, propose)
-        if costs.taken(group) is None and costs.modes[cost.mode].heights(group)
-        else None
-    )
+    if costs.taken(group) is None and costs.modes[cost.mode].heights(group):
+        return band_rows.chosen(costs, group, propose)
+    return None
 
 
 def _outlined(
     costs: GroupCosts, group: int, cost: Cost, number: int, rows: int | None, *, late: bool
 ) -> Outline:
-    mode, terms, option = costs.modes[cost.mode], costs.terms(group), costs.taken(group)
+    mode = costs.modes[cost.mode]
+    terms = costs.terms(group)
+    option = costs.taken(group)
     rows = terms.band_rows if rows is None else rows
     scheduled = mode.schedule_now if late else mode.schedule
     beta = costs.hardware.buffer_bytes
@@ -214,7 +217,9 @@ def _outlined_like(
     costs: GroupCosts, structures: Structures, first: Outline, group: int, number: int
 ) -> Outline:
     """A group of the same structure as one before it."""
-    flow, names, planned = costs.dataflow, structures.renaming(first.mask, group), first.group
+    flow = costs.dataflow
+    names = structures.renaming(first.mask, group)
+    planned = first.group
 
     def schedule(limit: Limit) -> PlacesAndSteps:
         scheduled = costs.modes[planned.mode].schedule(group, costs.hardware.buffer_bytes, first.band_rows)
@@ -255,7 +260,8 @@ def memory_map(
     Graph inputs, weights, parameters, then every map that a group stores or spills, one after the other.
     `level_2`: maps that lie in the second level instead, and their addresses there.
     """
-    flow, hardware = costs.dataflow, costs.hardware
+    flow = costs.dataflow
+    hardware = costs.hardware
     layout = BufferLayout(flow, hardware)
     outputs = {flow.maps[m].name for m, is_output in enumerate(flow.is_output) if is_output}
     tensors: list[DramTensor] = []
@@ -318,7 +324,8 @@ def totals_of(
 
     `original`: costs of the network without copies; `flow`: of the network with them, if there are any.
     """
-    moved, bound = total_dram(groups).total, lower_bound_bytes
+    moved = total_dram(groups).total
+    bound = lower_bound_bytes
     return Totals(
         dram_bytes=moved,
         macs=executed_macs(flow or original.dataflow, groups),

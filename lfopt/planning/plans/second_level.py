@@ -116,7 +116,8 @@ def _most_spared(offered: Sequence[SecondLevelCandidate], capacity: int) -> tupl
 
     They never take more than `capacity` bytes at once, addresses aside.
     """
-    born, died = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+    born = defaultdict[int, list[int]](list)
+    died = defaultdict[int, list[int]](list)
     for k, one in enumerate(offered):
         born[one.life.first].append(k)
         died[one.life.last].append(k)
@@ -124,7 +125,8 @@ def _most_spared(offered: Sequence[SecondLevelCandidate], capacity: int) -> tupl
     complete = True
     for group in sorted({*born, *died}):
         for k in born[group]:
-            size, spared = offered[k].life.bytes, offered[k].spared
+            size = offered[k].life.bytes
+            spared = offered[k].spared
             for there, (before, taken, kept) in list(states.items()):
                 if taken + size <= capacity:
                     states[there | 1 << k] = before + spared, taken + size, kept | 1 << k
@@ -132,7 +134,8 @@ def _most_spared(offered: Sequence[SecondLevelCandidate], capacity: int) -> tupl
                 complete = False
                 states = dict(sorted(states.items(), key=lambda state: -state[1][0])[:WIDEST])
         for k in died[group]:
-            size, after = offered[k].life.bytes, dict[int, tuple[int, int, int]]()
+            size = offered[k].life.bytes
+            after = dict[int, tuple[int, int, int]]()
             for there, (spared, taken, kept) in states.items():
                 left = there & ~(1 << k), (spared, taken - size * (there >> k & 1), kept)
                 if left[0] not in after or after[left[0]][0] < spared:
@@ -145,9 +148,9 @@ def _most_spared(offered: Sequence[SecondLevelCandidate], capacity: int) -> tupl
 def _placed(kept: Sequence[SecondLevelCandidate], capacity: int) -> dict[str, int] | None:
     """Addresses of these maps; None where none were found below the end."""
     addresses, end = allocate([one.life for one in kept])
-    return (
-        {one.name: address for one, address in zip(kept, addresses, strict=True)} if end <= capacity else None
-    )
+    if end <= capacity:
+        return {one.name: address for one, address in zip(kept, addresses, strict=True)}
+    return None
 
 
 def _fewer(
@@ -163,14 +166,17 @@ def _fewer(
         rest = rest[1:]
     for one in sorted(offered, key=lambda one: -one.density):
         if one not in rest and (larger := _placed([*rest, one], capacity)) is not None:
-            rest, placed = [*rest, one], larger
+            rest = [*rest, one]
+            placed = larger
     return placed
 
 
 def _moved_to(group: PlannedGroup, flow: Dataflow, names: Mapping[str, int]) -> PlannedGroup:
     """The group with every transfer of these maps between the buffer and the second level."""
     steps = tuple(_moved(node, flow, names) for node in group.steps)
-    return replace(group, steps=steps, dram=dram_bytes(steps), l2=l2_bytes(steps)) if steps else group
+    if steps:
+        return replace(group, steps=steps, dram=dram_bytes(steps), l2=l2_bytes(steps))
+    return group
 
 
 def _moved(node: Node, flow: Dataflow, names: Mapping[str, int]) -> Node:
@@ -181,4 +187,6 @@ def _moved(node: Node, flow: Dataflow, names: Mapping[str, int]) -> Node:
         and node.kind in ("input", "output", "spill")
         and flow.behind[node.tensor] in names
     )
-    return replace(node, kind="l2") if isinstance(node, Transfer) and away else node
+    if isinstance(node, Transfer) and away:
+        return replace(node, kind="l2")
+    return node

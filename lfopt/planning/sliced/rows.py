@@ -55,7 +55,11 @@ class RowOrder:
         sinks: Mapping[int, int],
         first: Container[int],
     ) -> None:
-        self.rows, self.loads, self.sinks, self.first, self.maker = rows, loads, sinks, first, maker
+        self.rows = rows
+        self.loads = loads
+        self.sinks = sinks
+        self.first = first
+        self.maker = maker
         self.done = {op: start for op, (start, _) in rows.items()}
         self.loaded = {source: start for source, (start, _) in loads.items()}
         self.needs: dict[int, list[Reading]] = {op: [] for op in rows}
@@ -73,7 +77,8 @@ class RowOrder:
         readings = list[StateRead]()
         for op, needs in self.needs.items():
             for reading in needs:
-                m, need = reading.operand.map, reading.operand.reads.need
+                m = reading.operand.map
+                need = reading.operand.reads.need
                 source: SlicedSource = m, reading.access
                 if source in self.loaded:
                     readings.append(StateRead(at[op], at[source], within(need, self.loads[source][1])))
@@ -111,7 +116,8 @@ class RowOrder:
                 waiting.pop()
                 continue
             for reading in self.needs[i]:
-                m, need = reading.operand.map, reading.operand.reads.need[here]
+                m = reading.operand.map
+                need = reading.operand.reads.need[here]
                 if (m, reading.access) in self.loaded:
                     yield from self._load((m, reading.access), min(need, self.loads[m, reading.access][1]))
                 elif m in self.maker and self.done[self.maker[m]] < need:

@@ -54,8 +54,13 @@ class SlicedScheduler:
     """The schedule of one group, with slices as wide as `segments` has them."""
 
     def __init__(self, groups: SlicedGroups, segments: Segments, mask: int, option: SlicedOption) -> None:
-        self.groups, self.segments, self.mask, self.option = groups, segments, mask, option
-        self.flow, self.layout, self.segment = groups.flow, segments.layout, option.segment
+        self.groups = groups
+        self.segments = segments
+        self.mask = mask
+        self.option = option
+        self.flow = groups.flow
+        self.layout = segments.layout
+        self.segment = option.segment
         self.reads = groups.reads(mask, option.segment)
         self.weights = segments.weights(mask, option.segment)
         grid = BlockGrid.even([option.bands])
@@ -78,10 +83,8 @@ class SlicedScheduler:
             m: int(rows[0])
             for m, rows in groups.rings(mask, option.segment, self.reads, computed, grid).items()
         }
-        self.slices, self.parts = (
-            self._slices(),
-            spans(0, groups.outputs(option.segment), option.part) if option.part else [(0, 0)],
-        )
+        self.slices = self._slices()
+        self.parts = spans(0, groups.outputs(option.segment), option.part) if option.part else [(0, 0)]
         self.places: list[Place] = []
         self.at: dict[SlicedSource, int] = {}  # places of maps
         self.constants: dict[str, int] = {}  # places of constants that stay
@@ -112,7 +115,8 @@ class SlicedScheduler:
     @property
     def even(self) -> bool:
         """Whether maps that move slice by slice move no more bytes than whole rows."""
-        sizes, slices = self.segments, [piece.span for piece in self.slices]
+        sizes = self.segments
+        slices = [piece.span for piece in self.slices]
         read = {
             r.operand.map: (sizes.read_box(r.op, r.operand, span) for span in slices)
             for r in self.reads
@@ -131,10 +135,13 @@ class SlicedScheduler:
         )
 
     def _slices(self) -> list[Slice]:
-        option, channels = self.option, self.segment.channels
+        option = self.option
+        channels = self.segment.channels
         cuts = sorted({0, min(option.pinned, channels), min(option.pinned_tail, channels), channels})
         slice_spans = [span for low, high in pairwise(cuts) for span in spans(low, high, self.segments.width)]
-        before, tail, sums = bool(self.weights.sliced), bool(self.weights.tail), self.segment.tail >= 0
+        before = bool(self.weights.sliced)
+        tail = bool(self.weights.tail)
+        sums = self.segment.tail >= 0
         return [
             Slice(
                 span,
@@ -166,7 +173,10 @@ class SlicedScheduler:
 
         Maps that come from DRAM, rings, constants, weights that stay, those that pass, sums, finished rows.
         """
-        flow, sizes, option, segment = self.flow, self.segments, self.option, self.segment
+        flow = self.flow
+        sizes = self.segments
+        option = self.option
+        segment = self.segment
         row_bytes = sizes.slices.row_bytes
         for m, rows in self.held_rows.items():
             self.at[m, "rows"] = self._place(flow.maps[m].name, "map", rows, row_bytes[m])
@@ -189,7 +199,8 @@ class SlicedScheduler:
             )
             self.results[result] = self._place(flow.maps[result].name, "map", 1, sizes.part_row(result, part))
             for m in self.of["part"]:
-                name, again = flow.maps[m].name, (m, "slice") in self.at
+                name = flow.maps[m].name
+                again = (m, "slice") in self.at
                 self.at[m, "part"] = self._place(
                     self.layout.place_name(f"{name} beside") if again else name,
                     "map",
@@ -224,7 +235,9 @@ class SlicedScheduler:
 
     def _staying(self) -> Iterator[tuple[str, Box]]:
         """Parts of constants that stay on chip."""
-        option, sizes, segment = self.option, self.segments, self.segment
+        option = self.option
+        sizes = self.segments
+        segment = self.segment
         for op, constants in self.weights.sliced.items():
             for s in constants if option.pinned else ():
                 yield s.name, sizes.weight_box(op, s, (0, option.pinned))
@@ -234,7 +247,8 @@ class SlicedScheduler:
 
     def _block_bytes(self, piece: Slice, part: Span) -> int:
         """Bytes of the weights that a slice of a part loads."""
-        sizes, size = self.segments, 0
+        sizes = self.segments
+        size = 0
         if piece.passing:
             size += sum(
                 sizes.block(op, constants, piece.span) for op, constants in self.weights.sliced.items()
@@ -282,7 +296,8 @@ class SlicedScheduler:
 
     def _rows_of(self, m: int, rows: Span) -> Iterator[Step]:
         """Load rows, no more at a time than there is room for."""
-        tensor, place = self.flow.maps[m], self.at[m, "rows"]
+        tensor = self.flow.maps[m]
+        place = self.at[m, "rows"]
         for span in spans(*rows, self.places[place].slots):
             yield self.layout.load(tensor.name, with_rows(whole(tensor.shape), span), place)
 
@@ -298,13 +313,12 @@ class SlicedScheduler:
     def _prologue(self, op: int, row: int) -> list[Step]:
         """Make a row of what the heads read."""
         (result,) = self.flow.results[op]
-        box, place = with_rows(whole(self.flow.maps[result].shape), (row, row + 1)), self.at[result, "rows"]
+        box = with_rows(whole(self.flow.maps[result].shape), (row, row + 1))
+        place = self.at[result, "rows"]
         steps: list[Step] = [*self._ahead(row), self.layout.compute(op, (box,), (place,))]
-        return (
-            [*steps, self.layout.store(self.flow.maps[result].name, box, place)]
-            if self.groups.leaves(result, self.mask)
-            else steps
-        )
+        if self.groups.leaves(result, self.mask):
+            return [*steps, self.layout.store(self.flow.maps[result].name, box, place)]
+        return steps
 
     def _band(self, band: int) -> Iterator[Node]:
         for m in self.of["rows"]:
@@ -371,7 +385,9 @@ class SlicedScheduler:
 
     def _block(self, piece: Slice, part: Span, number: int) -> Iterator[Step]:
         """Load the weights of a slice."""
-        sizes, offset, boxes = self.segments, 0, list[tuple[str, Box]]()
+        sizes = self.segments
+        offset = 0
+        boxes = list[tuple[str, Box]]()
         if piece.passing:
             boxes += [
                 (s.name, sizes.weight_box(op, s, piece.span))
@@ -388,20 +404,17 @@ class SlicedScheduler:
 
     def _event(self, event: Event, band: int, part: int, piece: Slice) -> Iterator[Step]:
         """Load or make rows."""
-        flow, sizes, segment, row = (
-            self.flow,
-            self.segments,
-            self.segment,
-            (event.row, event.row + event.height),
-        )
+        flow = self.flow
+        sizes = self.segments
+        segment = self.segment
+        row = (event.row, event.row + event.height)
         if event.source is not None:
             m, access = event.source
             reading = next(r for r in self.reads if r.operand.map == m and r.access == access)
-            box = (
-                sizes.channels(m, self.parts[part])
-                if access == "part"
-                else sizes.read_box(reading.op, reading.operand, piece.span)
-            )
+            if access == "part":
+                box = sizes.channels(m, self.parts[part])
+            else:
+                box = sizes.read_box(reading.op, reading.operand, piece.span)
             if box_elements(box):
                 yield self.layout.load(flow.maps[m].name, with_rows(box, row), self.at[event.source])
             return

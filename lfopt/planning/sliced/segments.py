@@ -78,7 +78,10 @@ class Segments:
     """Segments of one dataflow, and what they hold on one chip in slices of `width` channels."""
 
     def __init__(self, flow: Dataflow, hardware: Hardware, lines: Lines, width: int) -> None:
-        self.flow, self.hardware, self.lines, self.width = flow, hardware, lines, width
+        self.flow = flow
+        self.hardware = hardware
+        self.lines = lines
+        self.width = width
         self.slices = SliceSizes(flow, hardware, width)
         self.layout = self.slices.layout
         self._readers: dict[str, int] = {}  # per constant: operators of the network that read it
@@ -93,8 +96,10 @@ class Segments:
         return [self._role(i) for i in range(len(self.flow))]
 
     def _role(self, op: int) -> Role | None:
-        flow, known = self.flow, self.slices.facts[op]
-        call, runs = flow.calls[op], bool(flow.running >> op & 1)
+        flow = self.flow
+        known = self.slices.facts[op]
+        call = flow.calls[op]
+        runs = bool(flow.running >> op & 1)
         axis = CHANNEL_AXIS_OF_RANK.get(len(call.result))
         if (
             known.never
@@ -122,7 +127,8 @@ class Segments:
         )
 
     def _joins(self, op: int, axis: int) -> bool:
-        flow, call = self.flow, self.flow.calls[op]
+        flow = self.flow
+        call = self.flow.calls[op]
         own = [o for o in flow.operands[op] if o.input < len(call.operator.inputs)]
         alike = all(flow.maps[o.map].shape == call.shape(o.input) for o in own) and len(
             {o.map for o in own}
@@ -135,7 +141,9 @@ class Segments:
         )
 
     def _by_row(self, op: int) -> bool:
-        flow, call, row = self.flow, self.flow.calls[op], self.flow.specs[op]
+        flow = self.flow
+        call = self.flow.calls[op]
+        row = self.flow.specs[op]
         maps = [(flow.maps[o.map], o) for o in flow.operands[op]]
         same = all(
             m.shape == call.shape(o.input) and m.rows == call.rows_out and o.reads is same_row(m.rows)
@@ -153,7 +161,8 @@ class Segments:
 
     def of(self, mask: int) -> tuple[Segment, ...]:
         """The segments that a group may be: one; two if it is a single contraction; none."""
-        segment, done = None, 0
+        segment = None
+        done = 0
         for op in bits(mask):
             segment = self.grow(segment, done, op)
             if segment is None:
@@ -163,7 +172,9 @@ class Segments:
             return ()
         alone = self._alone(segment.head) if segment.alone < NEVER else None
         heads = (segment,) if segment.channels > self.width else ()
-        return heads if alone is None else (*heads, alone)
+        if alone is None:
+            return heads
+        return (*heads, alone)
 
     def grow(self, segment: Segment | None, mask: int, op: int) -> Segment | None:
         """The segment with an operator added whose index is above all others.
@@ -180,25 +191,27 @@ class Segments:
                 )
             if role.by_row:
                 return self._joined(Segment(source=self.flow.results[op][0], prologue=op), op, role)
-            return (
-                self._joined(Segment(channels=role.channels), op, role)
-                if role.channels > self.width
-                else None
-            )
+            if role.channels > self.width:
+                return self._joined(Segment(channels=role.channels), op, role)
+            return None
         assert segment is not None
         if segment.prologue >= 0 > segment.head:
             first = role.channels > self.width and self._is_head(segment.source, role.channels, op)
-            return (
-                self._joined(replace(segment, channels=role.channels), op, role, head=op) if first else None
-            )
+            if first:
+                return self._joined(replace(segment, channels=role.channels), op, role, head=op)
+            return None
         if segment.channels <= self.width:
             return None
         inside = [o.input for o in self.flow.operands[op] if o.map in segment.sliced_maps]
         if self._is_head(segment.source, segment.channels, op) and 0 not in inside:
             return self._joined(segment, op, role, head=op)
         if role.contracts:
-            return self._joined(segment, op, role, tail=op) if role.sums and inside == [0] else None
-        return self._joined(segment, op, role) if inside and role.channels == segment.channels else None
+            if role.sums and inside == [0]:
+                return self._joined(segment, op, role, tail=op)
+            return None
+        if inside and role.channels == segment.channels:
+            return self._joined(segment, op, role)
+        return None
 
     def _is_head(self, source: int, channels: int, op: int) -> bool:
         """Whether a contraction reads all channels of this map, and makes `channels`."""
@@ -221,19 +234,16 @@ class Segments:
             # it begins no segment, since it reads something beside its operand; it may still end one
             if segment is None:
                 (result,), part = self.flow.results[op], self.hardware.channel_align
-                return (
-                    role.computes * self.sum_row(result, part) + self.part_row(result, part)
-                    if role.sums
-                    else NEVER
-                )
+                if role.sums:
+                    return role.computes * self.sum_row(result, part) + self.part_row(result, part)
+                return NEVER
             return min(segment.floor - self._beside(op, segment.held), segment.alone)
         local = {o.map for o in self.flow.operands[op] if o.input in role.local}
         (result,) = self.flow.results[op]
-        result_bytes = (
-            self.sum_row(result, self.width)
-            if role.runs
-            else int(role.computes) * self.slices.slice_bytes(result)
-        )
+        if role.runs:
+            result_bytes = self.sum_row(result, self.width)
+        else:
+            result_bytes = int(role.computes) * self.slices.slice_bytes(result)
         return (
             sum(role.least[m] * self.slices.slice_bytes(m) for m in local)
             + result_bytes
@@ -257,10 +267,12 @@ class Segments:
         """
         flow = self.flow
         for first in range(len(flow)):
-            start, role = self.grow(None, 0, first), self.roles[first]
+            start = self.grow(None, 0, first)
+            role = self.roles[first]
             if role is None or role.by_row or start is None or min(start.floor, start.alone) >= beta:
                 continue
-            candidate, frontier = 1 << first, 0
+            candidate = 1 << first
+            frontier = 0
             if not role.runs and start.floor < beta:
                 beside = bits(flow.readers[start.source]) if start.head >= 0 else ()
                 frontier = flow.succs[first] | sum(
@@ -286,25 +298,22 @@ class Segments:
 
     def _alone(self, op: int) -> Segment | None:
         """A contraction that sums over slices of a map that it reads from DRAM."""
-        flow, role = self.flow, self.roles[op]
+        flow = self.flow
+        role = self.roles[op]
         shape = flow.maps[self._read_by(op)].shape
         channels = shape[CHANNEL_AXIS_OF_RANK[len(shape)]] if role is not None and role.sums else 0
-        return (
-            self._joined(Segment(channels=channels), op, role, tail=op)
-            if role is not None and channels > self.width
-            else None
-        )
+        if role is not None and channels > self.width:
+            return self._joined(Segment(channels=channels), op, role, tail=op)
+        return None
 
     def _joined(
         self, before: Segment, op: int, role: Role, *, head: int = -1, tail: int = -1, source: int = -1
     ) -> Segment | None:
-        flow, held, floor, sliced_maps, ahead = (
-            self.flow,
-            dict(before.held),
-            before.floor,
-            before.sliced_maps,
-            op == before.prologue,
-        )
+        flow = self.flow
+        held = dict(before.held)
+        floor = before.floor
+        sliced_maps = before.sliced_maps
+        ahead = op == before.prologue
         (result,), part, source = flow.results[op], self.hardware.channel_align, max(source, before.source)
         sliced = False
         for operand in flow.operands[op]:
@@ -341,18 +350,18 @@ class Segments:
 
         `tail`: it sums over slices; `first`: it begins the segment.
         """
-        tensor, own, role = (
-            self.flow.maps[operand.map],
-            operand.input < len(self.flow.calls[op].operator.inputs),
-            self.roles[op],
-        )
+        tensor = self.flow.maps[operand.map]
+        own = operand.input < len(self.flow.calls[op].operator.inputs)
+        role = self.roles[op]
         assert role is not None
         if operand.map == source:
             return "rows"
         if tail and own:
             return "slice"
         if operand.map in sliced_maps:
-            return "slice" if not tail and operand.input in role.local else None
+            if not tail and operand.input in role.local:
+                return "slice"
+            return None
         if first and role.by_row:
             return "row"
         if tensor.rows == 1:
@@ -361,7 +370,11 @@ class Segments:
             return "slice"
         if operand.input not in role.local:
             return None
-        return "slice" if not tail else "part" if operand.reads is same_row(tensor.rows) else None
+        if not tail:
+            return "slice"
+        if operand.reads is same_row(tensor.rows):
+            return "part"
+        return None
 
     def _more(self, held: Held, m: int, access: Access, rows: int, part: int) -> int:
         """Bytes that holding `rows` rows of a map adds to those held."""
@@ -375,7 +388,8 @@ class Segments:
 
         What others read too is left out.
         """
-        facts, out = self.slices.facts[op], (0, self.hardware.channel_align if tail else self.width)
+        facts = self.slices.facts[op]
+        out = (0, self.hardware.channel_align if tail else self.width)
         alone = [s for s in facts.streamed if self._readers[s.name] == 1]
         late = [s.name for s in alone if tail and s.late]
         passing = tuple(s for s in alone if s.name not in late)
@@ -392,7 +406,9 @@ class Segments:
         """Bytes of one row of a map on chip; `part`: channels of its result that the tail makes at a time."""
         if access == "slice":
             return self.slices.slice_bytes(m)
-        return self.part_row(m, part) if access == "part" else self.slices.row_bytes[m]
+        if access == "part":
+            return self.part_row(m, part)
+        return self.slices.row_bytes[m]
 
     def part_row(self, m: int, channels: int) -> int:
         """Bytes of some channels of one row of a map on chip."""

@@ -35,7 +35,8 @@ def allocate(lives: Sequence[Life]) -> tuple[list[int], int]:
     reaches highest comes first in the next try. The lowest end wins, the earlier try on a tie. (Dynamic
     storage allocation is NP-hard: Garey and Johnson, problem SR2.)
     """
-    least, everything = peak_bytes(lives), range(len(lives))
+    least = peak_bytes(lives)
+    everything = range(len(lives))
     together = _together(lives)
     orders = [
         sorted(everything, key=lambda k: (-lives[k].bytes, lives[k].first)),
@@ -95,7 +96,9 @@ def _first_fit(
     """
     ends = [0] * len(lives)  # 0: not placed yet
     for k in order:
-        size, at, topmost = lives[k].bytes, 0, -1
+        size = lives[k].bytes
+        at = 0
+        topmost = -1
         near = [(ends[j] - lives[j].bytes, ends[j]) for j in together[k] if ends[j]]
         if k in high:
             near.append((limit, limit))

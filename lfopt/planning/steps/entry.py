@@ -19,7 +19,8 @@ def entries(group: PlannedGroup, align: int) -> Iterator[PlannedGroup]:
     `align`: bytes that addresses of places are multiples of.
     """
     yield group
-    early, turned = constants_first(group.steps), _from_the_end(group, align)
+    early = constants_first(group.steps)
+    turned = _from_the_end(group, align)
     if early != group.steps:
         yield replace(group, steps=early)
     if turned is not None:
@@ -34,7 +35,8 @@ def constants_first(nodes: Sequence[Node]) -> tuple[Node, ...]:
     They wait for no other group, as maps do. Where the first computation stands in a short loop, the first
     iteration is written apart.
     """
-    head, rest = list[Node](), list(nodes)
+    head = list[Node]()
+    rest = list(nodes)
     while rest:
         node = rest[0]
         if isinstance(node, Loop) and any(isinstance(step, Compute) for step in leaves((node,))):
@@ -73,20 +75,22 @@ def _first_turn_apart(loop: Loop) -> tuple[Node, ...]:
     if loop.count == 1:
         return first
     others = tuple(_next_turn(node) for node in loop.body)
-    return (*first, Loop(loop.count - 1, others)) if loop.count > 2 else (*first, *map(_outside, others))
+    if loop.count > 2:
+        return (*first, Loop(loop.count - 1, others))
+    return (*first, *map(_outside, others))
 
 
 def _outside(node: Node) -> Node:
     """A node of a loop as it runs in the first iteration, outside of it."""
-    return (
-        Loop(node.count, tuple(map(_outside, node.body)))
-        if isinstance(node, Loop)
-        else replace(node, strides=node.strides[1:])
-    )
+    if isinstance(node, Loop):
+        return Loop(node.count, tuple(map(_outside, node.body)))
+    return replace(node, strides=node.strides[1:])
 
 
 def _next_turn(node: Node) -> Node:
     """A node of a loop that begins an iteration later."""
     if isinstance(node, Loop):
         return Loop(node.count, tuple(map(_next_turn, node.body)))
-    return replace(node.moved(node.strides[0]), strides=node.strides) if node.strides else node
+    if node.strides:
+        return replace(node.moved(node.strides[0]), strides=node.strides)
+    return node

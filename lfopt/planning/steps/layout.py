@@ -54,7 +54,8 @@ class BufferLayout:
 
     def stack(self, entries: Sequence[AllocationRequest]) -> tuple[Place, ...]:
         """Places one after the other, from address 0 of the buffer that each lies in."""
-        places, ends = list[Place](), dict.fromkeys(self.hardware.stores, 0)
+        places = list[Place]()
+        ends = dict.fromkeys(self.hardware.stores, 0)
         for name, purpose, slots, slot_bytes in entries:
             store = self.hardware.store_of(purpose)
             places.append(Place(name, purpose, ends[store], slots, slot_bytes))
@@ -150,7 +151,8 @@ class BufferLayout:
 
     def gather(self, op: int, box: Box, place: int, slot: int) -> Transfer:
         """Pick the rows of a constant that an operator's indices name, straight into a box of its result."""
-        name, size = self.flow.maps[self.flow.results[op][0]].name, self.gathered_bytes(op, box)
+        name = self.flow.maps[self.flow.results[op][0]].name
+        size = self.gathered_bytes(op, box)
         operator = self.flow.operators[op].name
         return Transfer(
             store=False,
@@ -197,10 +199,14 @@ class BufferLayout:
 def row_span(box: Box) -> Span:
     """Rows of a box; a map of one row has just that."""
     axis = row_axis(box_shape(box))
-    return (0, 1) if axis is None else box[axis]
+    if axis is None:
+        return (0, 1)
+    return box[axis]
 
 
 def with_rows(box: Box, rows: Span) -> Box:
     """The box with other rows; a map of one row has no row axis to cut."""
     axis = row_axis(box_shape(box))
-    return box if axis is None else cut(box, axis, rows)
+    if axis is None:
+        return box
+    return cut(box, axis, rows)

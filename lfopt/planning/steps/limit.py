@@ -40,17 +40,24 @@ class Limit:
         lines: int = MOST_LINES,
         interruptible: bool = False,
     ) -> None:
-        self.interruptible, self.interrupted = interruptible, False
-        self._stop, self._most, self._left = stop or never, most, most
-        self._steps, self._steps_left = steps, steps
-        self._lines, self._lines_left = lines, lines
+        self.interruptible = interruptible
+        self.interrupted = False
+        self._stop = stop or never
+        self._most = most
+        self._left = most
+        self._steps = steps
+        self._steps_left = steps
+        self._lines = lines
+        self._lines_left = lines
 
     @property
     def over(self) -> str:
         """Why no more steps are made, whatever their number; empty while they are."""
         if self.interrupted:
             return f"{UNWRITTEN}: Ctrl-C came before"
-        return f"{UNWRITTEN}: the time limit struck before" if self._stop() else ""
+        if self._stop():
+            return f"{UNWRITTEN}: the time limit struck before"
+        return ""
 
     @property
     def spent(self) -> int:
@@ -77,7 +84,8 @@ class Limit:
 
     def keep(self, nodes: Sequence[Node]) -> None:
         """These steps of a group come into the plan. Raises Unwritten."""
-        steps, lines = step_count(nodes), line_count(nodes)
+        steps = step_count(nodes)
+        lines = line_count(nodes)
         if steps > self._steps_left:
             raise Unwritten(f"{UNWRITTEN}: a plan has at most {self._steps:,} steps")
         if lines > self._lines_left:

@@ -44,7 +44,9 @@ def executed_macs(flow: Dataflow, groups: Sequence[PlannedGroup]) -> int:
 
 def _share(call: Call, step: Compute) -> Fraction:
     """The part of what an operator folds that a step takes."""
-    return Fraction(step.inputs[1] - step.inputs[0], _folded(call)) if step.inputs else Fraction(1)
+    if step.inputs:
+        return Fraction(step.inputs[1] - step.inputs[0], _folded(call))
+    return Fraction(1)
 
 
 def _folded(call: Call) -> int:

@@ -59,7 +59,9 @@ def _called(name: str, names: Renaming, tensors: Container[str]) -> str | None:
     for behind in BEHIND:
         if name.endswith(behind) and (tensor := name.removesuffix(behind)) in names.tensors:
             new = names.tensors[tensor] + behind
-    return None if not new or new.endswith("~") or new in tensors else new
+    if not new or new.endswith("~") or new in tensors:
+        return None
+    return new
 
 
 def _nodes(nodes: Sequence[Node], names: Renaming) -> tuple[Node, ...]:

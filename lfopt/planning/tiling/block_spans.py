@@ -53,7 +53,8 @@ class AxisCut:
 
     def __init__(self, axes: Sequence[BlockSpans], count: int) -> None:
         """`axes`: all with heads of one length and tails of one length."""
-        self.axes, self.count = axes, count
+        self.axes = axes
+        self.count = count
         self.head = len(axes[0].head) if axes else min(1, count)  # blocks until parts move on, or all
         self.tail = len(axes[0].tail) if axes else 0  # blocks behind those that move on
 
@@ -144,7 +145,8 @@ def _closed(head: list[Span], step: int, tail: list[Span], count: int, limit: Sp
     Those from the last of `head` to the first of `tail` move on by `step`. Empty spans stay empty; where all
     that are looked at are, others between may not be, and each is all that there is.
     """
-    first, last = head[-1], tail[0]
+    first = head[-1]
+    last = tail[0]
     told_apart = {span for span in (*head, *tail) if span != NOTHING}
     if not told_apart:
         return BlockSpans(count, (limit,) * len(head), limit, 0, (limit,) * len(tail))
@@ -154,7 +156,8 @@ def _closed(head: list[Span], step: int, tail: list[Span], count: int, limit: Sp
     if step:
         # in the order in which they lie along the axis, every span begins at the end of the one before it, at
         # the latest; what others read lies before all those that move on, or behind them
-        lowest, highest = min(first, last), max(first, last)
+        lowest = min(first, last)
+        highest = max(first, last)
         below = {span for span in told_apart if span <= lowest}
         above = {span for span in told_apart if span >= highest}
         if below | above != told_apart or any(stop > lowest[1] for _, stop in below):

@@ -62,7 +62,8 @@ class ContractionBands(ContractionTiling):
     def held(self, name: str, rows: int) -> int:
         """Rows of a source held at once in bands of `rows` rows."""
         if (name, rows) not in self._held:
-            readers, most = self.by_source[name], 1
+            readers = self.by_source[name]
+            most = 1
             for start, stop in spans(0, self.height, rows):
                 most = max(
                     most,
@@ -193,14 +194,18 @@ class ContractionBands(ContractionTiling):
     def _load(
         self, name: str, box: Box, loaded: dict[str, int], until: int, at: dict[str, int]
     ) -> list[Step]:
-        first, loaded[name] = loaded[name], max(loaded[name], until)
+        first = loaded[name]
+        loaded[name] = max(loaded[name], until)
         part = with_rows(box, (first, loaded[name]))
-        return [self.layout.load(name, part, at[name])] if first < until and box_elements(part) else []
+        if first < until and box_elements(part):
+            return [self.layout.load(name, part, at[name])]
+        return []
 
     def _block(self, out: Box, at: dict[str, int], number: int) -> list[Node]:
         steps: list[Node] = []
         if self.second is not None:
-            box, name = footprint(self.call, 1, out), self.second.source.name
+            box = footprint(self.call, 1, out)
+            name = self.second.source.name
             steps.append(self.layout.load(name, box, at[self.second_place], number * self._second_block[0]))
         if self.constants:
             steps += self.load_constants(self.block_constants(out), at[self.passing], number)

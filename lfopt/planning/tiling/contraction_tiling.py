@@ -15,13 +15,11 @@ class ContractionTiling:
     """Shared by both schedules: the anchor's second operand and bias apart, the rest as in frames."""
 
     def __init__(self, region: TilingRegion) -> None:
-        self.region, self.layout, self.flow, self.call, self.anchor = (
-            region,
-            region.layout,
-            region.flow,
-            region.call,
-            region.anchor,
-        )
+        self.region = region
+        self.layout = region.layout
+        self.flow = region.flow
+        self.call = region.call
+        self.anchor = region.anchor
         held = {w.name for w in self.flow.weights[self.anchor]}
         parameters = self.flow.specs[self.anchor].parameters
         self.constants = [
@@ -33,9 +31,10 @@ class ContractionTiling:
         self.finish = Finish(region, (0, 1))
         self.results = self.finish.results
         self.passing = self.layout.place_name("weights")
-        self.second_place = (
-            self.layout.place_name(f"{self.second.source.name} in blocks") if self.second else ""
-        )
+        if self.second:
+            self.second_place = self.layout.place_name(f"{self.second.source.name} in blocks")
+        else:
+            self.second_place = ""
 
     def block_constants(self, out: Box, inputs: Span | None = None) -> list[tuple[str, Box]]:
         """Weights, then bias, of a block of the anchor's result."""
@@ -63,4 +62,6 @@ def input_channels(call: Call) -> int:
     if row_of(call).family is Family.CONVOLUTION:
         return call.shape(0)[1] // call.attribute("group", 1)
     first = call.shape(0)
-    return first[0] if call.operator.kind == "Gemm" and call.attribute("transA", 0) else first[-1]
+    if call.operator.kind == "Gemm" and call.attribute("transA", 0):
+        return first[0]
+    return first[-1]

@@ -105,7 +105,9 @@ class ContractionSlices(ContractionTiling):
     def parts(self) -> Sequence[int]:
         """Output channels of a tile inside a group that are worth trying, the most first."""
         grain = self.region.grain(1 if self.region.columns else -1)
-        return even_sizes(self.per_group, grain) if self.groups == 1 or self.per_group % grain == 0 else ()
+        if self.groups == 1 or self.per_group % grain == 0:
+            return even_sizes(self.per_group, grain)
+        return ()
 
     @cached_property
     def together(self) -> list[int]:
@@ -113,7 +115,9 @@ class ContractionSlices(ContractionTiling):
         if self.groups == 1:
             return []
         least = self.region.groups_together * self.per_group
-        return [self.groups * self.per_group] if self.parts else powers(self.groups * self.per_group, least)
+        if self.parts:
+            return [self.groups * self.per_group]
+        return powers(self.groups * self.per_group, least)
 
     # -- boxes -----------------------------------------------------------------------------------------------
 
@@ -128,7 +132,9 @@ class ContractionSlices(ContractionTiling):
 
     def _columns(self, columns: int) -> Mapping[Span, Span]:
         """Columns of operand 0, per strip of the result."""
-        return {(0, 1): (0, 1)} if self.region.columns is None else read_spans(self.region.columns, columns)
+        if self.region.columns is None:
+            return {(0, 1): (0, 1)}
+        return read_spans(self.region.columns, columns)
 
     def _blocks(self, channels: int) -> list[Box]:
         """Blocks of the result, whole in rows and columns."""
@@ -137,7 +143,9 @@ class ContractionSlices(ContractionTiling):
     def _part(self, block: Box, inputs: Span | None = None) -> Box:
         """The part of operand 0 that a block reads; of an axis that is not cut, all."""
         box = footprint(self.call, 0, block, inputs=inputs)
-        return (*box[:3], *whole(self.call.shape(0))[3:-1], *box[-1:]) if self.region.columns else box
+        if self.region.columns:
+            return (*box[:3], *whole(self.call.shape(0))[3:-1], *box[-1:])
+        return box
 
     def _patch_of(self, block: Box, rows: Span, columns: Span, inputs: Span) -> Box:
         """Box that a tile reads of operand 0 for a slice of input channels."""
@@ -146,12 +154,16 @@ class ContractionSlices(ContractionTiling):
     def _patch(self, box: Box, rows: Span, columns: Span) -> Box:
         """A part of operand 0, cut to rows and columns."""
         box = with_rows(box, rows) if self.rowwise else box
-        return cut(box, -1, columns) if self.region.columns else box
+        if self.region.columns:
+            return cut(box, -1, columns)
+        return box
 
     def _tile(self, block: Box, rows: Span, columns: Span) -> Box:
         """A part of the result."""
         block = with_rows(block, rows)
-        return cut(block, -1, columns) if self.region.columns else block
+        if self.region.columns:
+            return cut(block, -1, columns)
+        return block
 
     def _weight_bytes(self, out: Box, span: Span) -> int:
         return sum(
@@ -167,7 +179,8 @@ class ContractionSlices(ContractionTiling):
     def entries(self, grid: TileExtents) -> list[AllocationRequest]:
         """The places."""
         layout = self.layout
-        block, span = self._blocks(grid.channels)[0], (0, grid.inputs)
+        block = self._blocks(grid.channels)[0]
+        span = (0, grid.inputs)
         tile = self._tile(block, (0, grid.rows), (0, grid.columns))
         tall = self._once(
             ("tall", grid.rows), lambda: max(stop - start for start, stop in self._rows(grid.rows).values())
@@ -203,7 +216,9 @@ class ContractionSlices(ContractionTiling):
     def passes(self, grid: TileExtents) -> int:
         """Times that the weights are loaded."""
         single = grid.inputs == self.depth and len(self._blocks(grid.channels)) == 1
-        return 1 if single else len(self._rows(grid.rows)) * len(self._columns(grid.columns))
+        if single:
+            return 1
+        return len(self._rows(grid.rows)) * len(self._columns(grid.columns))
 
     def least_again(self, shape: TileExtents, beta: int, spare: int) -> int:
         """Lower bound on the bytes beyond once of tiles of that shape, as high as their sums allow.
@@ -211,13 +226,14 @@ class ContractionSlices(ContractionTiling):
         Nothing finer is computed once it is at least `spare` bytes.
         """
         sliced = shape.inputs < self.depth
-        again = (
-            (ceil(self.per_group / shape.channels) - 1)
-            * self.data.source.tensor.elements
-            * self.layout.hardware.element_bytes
-            if sliced
-            else 0
-        )
+        if sliced:
+            again = (
+                (ceil(self.per_group / shape.channels) - 1)
+                * self.data.source.tensor.elements
+                * self.layout.hardware.element_bytes
+            )
+        else:
+            again = 0
         again += self.region.halo_bytes(shape.columns)
         if again >= spare:
             return again
@@ -249,7 +265,8 @@ class ContractionSlices(ContractionTiling):
 
     def dram(self, grid: TileExtents) -> DramBytes:
         """Bytes that the schedule moves."""
-        rows, columns = self._rows(grid.rows), self._columns(grid.columns)
+        rows = self._rows(grid.rows)
+        columns = self._columns(grid.columns)
         passes = self.passes(grid)
         extents = self._once(
             ("extents", grid.channels),
@@ -306,7 +323,8 @@ class ContractionSlices(ContractionTiling):
     def _input_bytes(self, grid: TileExtents) -> int:
         """DRAM bytes of operand 0."""
         every, staying = self._once(("parts", grid.channels, grid.inputs), lambda: self._parts(grid))
-        rows, columns = list(self._rows(grid.rows).values()), list(self._columns(grid.columns).values())
+        rows = list(self._rows(grid.rows).values())
+        columns = list(self._columns(grid.columns).values())
         if not self.rowwise:
             rows = [(0, 1)] * len(rows)
         loads = [(every, rows, columns)]
@@ -338,7 +356,8 @@ class ContractionSlices(ContractionTiling):
         Boxes are whole in rows and columns. The second is what a tile reads first, if the tile before ended
         with it.
         """
-        blocks, slices = self._blocks(grid.channels), spans(0, self.depth, grid.inputs)
+        blocks = self._blocks(grid.channels)
+        slices = spans(0, self.depth, grid.inputs)
         if len(slices) > 1:  # of blocks inside groups, and groups are alike
             depths = Counter(stop - start for start, stop in slices)
             boxes = {depth: extents_of(self._part(blocks[0], inputs=(0, depth))) for depth in depths}
@@ -400,7 +419,8 @@ class ContractionSlices(ContractionTiling):
         """
         # bytes from the start of the slot to the bias
         behind = self._weight_bytes(self._blocks(grid.channels)[0], (0, grid.inputs))
-        slices, name = spans(0, self.depth, grid.inputs), self.data.source.name
+        slices = spans(0, self.depth, grid.inputs)
+        name = self.data.source.name
         for k, span in enumerate(slices):
             if WALKED <= k < len(slices) - 1:
                 if k == WALKED:
@@ -449,7 +469,8 @@ def read_spans(reads: RowReads, step: int) -> Mapping[Span, Span]:
         return {span: span for span in spans(0, reads.rows_in, step)}
     read: dict[Span, Span] = {}
     for start, stop in spans(0, reads.rows_out, step):
-        low, high = min(reads.first[start:stop]), max(reads.last[start:stop]) + 1
+        low = min(reads.first[start:stop])
+        high = max(reads.last[start:stop]) + 1
         # nothing read: the span only closes a gap, see below
         read[start, stop] = (low, high) if low < high else (reads.rows_in, 0)
     covered = 0

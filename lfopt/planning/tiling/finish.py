@@ -20,7 +20,9 @@ class Finish:
     """
 
     def __init__(self, region: TilingRegion, apart: Sequence[int]) -> None:
-        self.region, self.layout, self.flow = region, region.layout, region.flow
+        self.region = region
+        self.layout = region.layout
+        self.flow = region.flow
         self.results = [self.flow.maps[m].name for m in region.group.computed]
         self.outside = [self.flow.maps[m].name for m in region.group.computed if m in region.group.outside]
         # source of operand 0, whose place has its name
@@ -49,7 +51,8 @@ class Finish:
 
     def entries(self, out: Box, rows: int | None = None) -> list[AllocationRequest]:
         """Allocations for the largest block; `rows`: of it that are finished at a time, None for all."""
-        layout, part = self.layout, out if rows is None else first_part(out, rows)
+        layout = self.layout
+        part = out if rows is None else first_part(out, rows)
         entries = [
             AllocationRequest(name, "map", row_count(part), layout.row_on_chip(part)) for name in self.results
         ]
@@ -65,7 +68,8 @@ class Finish:
 
     def dram(self, out: Box, rows: int | None = None) -> DramBytes:
         """DRAM bytes of a block; `rows`: as in `entries`."""
-        layout, pieces = self.layout, [out] if rows is None else parts(out, rows)
+        layout = self.layout
+        pieces = [out] if rows is None else parts(out, rows)
         return DramBytes(
             input=sum(
                 layout.map_bytes(box)
@@ -142,7 +146,8 @@ class Finish:
 
     def epilogue(self, out: Box, at: dict[str, int]) -> list[Step]:
         """The other operators on a box that the anchor has finished, and the stores."""
-        flow, rest = self.flow, self.region.group.members[1:]
+        flow = self.flow
+        rest = self.region.group.members[1:]
         steps: list[Step] = [
             self.layout.compute(i, (out,), (at[flow.maps[flow.results[i][0]].name],)) for i in rest
         ]

@@ -23,7 +23,9 @@ class Folds:
     """
 
     def __init__(self, region: TilingRegion) -> None:
-        self.region, self.layout, self.call = region, region.layout, region.call
+        self.region = region
+        self.layout = region.layout
+        self.call = region.call
         self.data = next(o for o in region.operands if o.op == region.anchor and o.input == 0).source.name
         self.height = self.call.rows_in(0)
         self.finish = Finish(region, (0,))
@@ -68,7 +70,9 @@ class Folds:
             return self.height
         (_, _, _, row_bytes), *_ = self.entries(blocks, 1)
         most = min((beta - 1 - self.need(blocks, 1)) // row_bytes + 1, self.height - 1)
-        return ceil(self.height / ceil(self.height / most)) if most > 0 else 0
+        if most > 0:
+            return ceil(self.height / ceil(self.height / most))
+        return 0
 
     def rows(self, blocks: Blocks) -> int:
         """Rows of the result in a block."""
@@ -104,7 +108,10 @@ class Folds:
     def _band(self, out: Box, bands: Sequence[Span], k: int, at: dict[str, int]) -> list[Step]:
         """Load and fold one band."""
         load = self.layout.load(self.data, self._patch(out, bands[k]), at[self.data])
-        place, single, first, last = at[self.finish.results[0]], len(bands) == 1, k == 0, k == len(bands) - 1
+        place = at[self.finish.results[0]]
+        single = len(bands) == 1
+        first = k == 0
+        last = k == len(bands) - 1
         inputs, sums = (None, -1) if single else (bands[k], at[self.sums_place])
         return [
             load,

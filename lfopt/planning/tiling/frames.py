@@ -22,7 +22,8 @@ class Frames:
     """A group that runs once per frame. Frames come in blocks of channels, each block strip by strip."""
 
     def __init__(self, layout: BufferLayout, mask: int, rings: dict[int, int], frames: Sequence[Box]) -> None:
-        self.layout, self.frames = layout, frames
+        self.layout = layout
+        self.frames = frames
         self.group = StreamedGroup(layout, mask, rings)
         self.operands = self.group.operands(as_seen=True)
         self.constants = self.group.constants()
@@ -70,7 +71,9 @@ class Frames:
         self, loads: Sequence[dict[str, Box]], weights: Sequence[dict[str, Box]]
     ) -> list[AllocationRequest]:
         """Allocations that serve every frame."""
-        layout, group, flow = self.layout, self.group, self.layout.flow
+        layout = self.layout
+        group = self.group
+        flow = self.layout.flow
         entries = [
             AllocationRequest(
                 name, "weight", 1, max(layout.constant_bytes(name, boxes[name]) for boxes in weights)
@@ -90,8 +93,10 @@ class Frames:
 
     def cost(self) -> tuple[DramBytes, int]:
         """(DRAM bytes, buffer bytes) of the schedule."""
-        layout, group = self.layout, self.group
-        loads, weights = self.source_boxes(), [self.constant_boxes(frame) for frame in self.frames]
+        layout = self.layout
+        group = self.group
+        loads = self.source_boxes()
+        weights = [self.constant_boxes(frame) for frame in self.frames]
         read = written = constant = 0
         before: dict[str, Box] = {}
         for frame, sources, constants in zip(self.frames, loads, weights, strict=True):
@@ -118,9 +123,11 @@ class Frames:
 
     def schedule(self, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
-        layout, group = self.layout, self.group
+        layout = self.layout
+        group = self.group
         limit.expect(sum(stop - first for first, stop in map(row_span, self.frames)) * len(group.members))
-        sources, constants = self.source_boxes(), [self.constant_boxes(frame) for frame in self.frames]
+        sources = self.source_boxes()
+        constants = [self.constant_boxes(frame) for frame in self.frames]
         places = layout.stack(self.entries(sources, constants))
         at = {place.name: k for k, place in enumerate(places)}
         blocks: list[tuple[Node, ...]] = []

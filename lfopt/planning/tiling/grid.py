@@ -33,8 +33,11 @@ class Grid:
 
     def __init__(self, target: GridTarget, blocks: Blocks, parts: int) -> None:
         """`parts`: extent of a part of what is folded; as much as there is: nothing is split."""
-        self.target, self.region, self.layout = target, target.region, target.layout
-        self.blocks, self.parts = blocks, parts
+        self.target = target
+        self.region = target.region
+        self.layout = target.layout
+        self.blocks = blocks
+        self.parts = parts
         split = parts < target.depth
         self.in_passes = split and target.normalized is not None
         last = PARTS if target.normalized is None else target.normalized
@@ -87,7 +90,8 @@ class Grid:
 
     def _apart(self) -> bool:
         """Whether what is normalized together lies in one block, but for its parts."""
-        axes, together = normalized_axes(self.target.call), channels_together(self.target.call)
+        axes = normalized_axes(self.target.call)
+        together = channels_together(self.target.call)
         return all(
             axis not in axes and (axis != 1 or extent % together == 0) for axis, extent in self.blocks
         ) and not any(operand.entire for operand in self.target.operands)
@@ -103,7 +107,8 @@ class Grid:
             if sum(not along.rests(axis) for along in cuts) > 1:
                 return False
         for at in {tuple(k * (count - 1) // 2 for count in self.counts) for k in range(3)}:
-            tile, inputs = whole(self.target.shape), NOTHING if self.in_passes else None
+            tile = whole(self.target.shape)
+            inputs = NOTHING if self.in_passes else None
             for (a, extent), k in zip(self.loops, at, strict=True):
                 size = self.target.depth if a == PARTS else self.target.shape[a]
                 span = k * extent, min((k + 1) * extent, size)
@@ -133,7 +138,8 @@ class Grid:
     @cached_property
     def entries(self) -> list[AllocationRequest]:
         """The places."""
-        layout, target = self.layout, self.target
+        layout = self.layout
+        target = self.target
         entries: list[AllocationRequest] = []
         for operand in target.operands:
             box = whole(self._largest(operand))
@@ -155,7 +161,8 @@ class Grid:
 
     def _made(self, tile: Box) -> Iterator[tuple[str, Box]]:
         """(place, box) of every map that a tile makes and that takes space."""
-        region, flow = self.region, self.region.flow
+        region = self.region
+        flow = self.region.flow
         boxes = dict(zip(flow.results[region.anchor], self.target.boxes(tile), strict=True))
         for m in region.group.computed:
             box = boxes.get(m, tile)
@@ -170,7 +177,8 @@ class Grid:
     @cached_property
     def dram(self) -> DramBytes:
         """Bytes that the steps move."""
-        region, layout = self.region, self.layout
+        region = self.region
+        layout = self.layout
         read = weight = written = 0
         for operand in self.target.operands:
             size = self._loaded(operand) + self._measured(operand)
@@ -296,7 +304,8 @@ class Grid:
         cuts = [self.cuts[operand.name][loop] for operand in self.target.operands]
         if not all(along.regular for along in cuts):
             return self.counts[loop], 0
-        head, tail = max(along.head for along in cuts), max(along.tail for along in cuts)
+        head = max(along.head for along in cuts)
+        tail = max(along.tail for along in cuts)
         return head + 2, tail
 
     def _span(self, k: int) -> Span:
@@ -307,7 +316,8 @@ class Grid:
         self, at: tuple[int, ...], block: Box, k: int, numbers: Mapping[str, int], there: dict[str, Box]
     ) -> list[Step]:
         """The statistics of a part are joined with those of the parts before."""
-        region, layout = self.region, self.layout
+        region = self.region
+        layout = self.layout
         steps: list[Step] = []
         for operand in self.target.operands:
             if (region.anchor, 0) in operand.readers:
@@ -324,7 +334,10 @@ class Grid:
         self, at: tuple[int, ...], tile: Box, numbers: Mapping[str, int], there: dict[str, Box]
     ) -> list[Step]:
         """What is loaded, computed and stored for a tile, or for a part of what is folded into it."""
-        region, layout, flow, target = self.region, self.layout, self.region.flow, self.target
+        region = self.region
+        layout = self.layout
+        flow = self.region.flow
+        target = self.target
         steps: list[Step] = []
         for operand in target.operands:
             box = self.part(operand, at)
@@ -342,7 +355,8 @@ class Grid:
         )
         split = self.parts < target.depth and not self.in_passes
         part = at[-1] if split else 0
-        first, last = part == 0, not split or part == self.counts[-1] - 1
+        first = part == 0
+        last = not split or part == self.counts[-1] - 1
         if region.group.gathers(region.anchor):
             steps.append(layout.gather(region.anchor, boxes[0], where[0], row_span(boxes[0])[0]))
         elif split:
@@ -351,7 +365,8 @@ class Grid:
                 layout.compute(region.anchor, boxes, where, self._span(part), sums, first=first, last=last)
             )
         elif self.in_passes:
-            nothing, sums = (target.depth, target.depth), numbers[layout.place_name("sums")]
+            nothing = (target.depth, target.depth)
+            sums = numbers[layout.place_name("sums")]
             steps.append(layout.compute(region.anchor, boxes, where, nothing, sums, first=False, last=True))
         else:
             steps.append(layout.compute(region.anchor, boxes, where))
@@ -384,4 +399,6 @@ def _meet(boxes: Sequence[Box]) -> Box:
     if len(boxes) == 1:
         return boxes[0]
     common = reduce(meet, boxes)
-    return (NOTHING,) * len(common) if is_empty(common) else common
+    if is_empty(common):
+        return (NOTHING,) * len(common)
+    return common

@@ -39,7 +39,10 @@ class GridTarget:
 
     def __init__(self, region: TilingRegion, results: tuple[int, ...]) -> None:
         """`results`: indices of results, the first one is cut."""
-        self.region, self.layout, self.flow, self.call = region, region.layout, region.flow, region.call
+        self.region = region
+        self.layout = region.layout
+        self.flow = region.flow
+        self.call = region.call
         self.results = results
         self.shape = self.call.results[results[0]]
         self.folding = folding(self.call) if len(self.call.results) == 1 else None

@@ -39,7 +39,8 @@ class Grids:
     """Grids of an operator with its epilogue: one for each target, one after the other."""
 
     def __init__(self, region: TilingRegion) -> None:
-        self.region, self.layout = region, region.layout
+        self.region = region
+        self.layout = region.layout
         results = region.call.results
         together = all(
             len(shape) == len(results[0])
@@ -71,7 +72,8 @@ class Grids:
         others. Each with loops in orders such that one of the operands is loaded no more often than need be,
         and with what is folded at once or in parts.
         """
-        count, depth = 0, self.targets[0].depth
+        count = 0
+        depth = self.targets[0].depth
         for blocks in _patterns(self.sizes):
             for ordered in self._orders(blocks):
                 for parts in few_sizes(depth):
@@ -133,7 +135,9 @@ class Grids:
             axes = normalized_axes(self.region.call)
             ways.append(self.at(tuple(block for block in finest if block[0] not in axes), 1))
         needs = [grids.need for grids in ways if grids.known]
-        return min(needs) if needs else min(grids.need for grids in self.every())
+        if needs:
+            return min(needs)
+        return min(grids.need for grids in self.every())
 
     def every(self) -> Iterator[TargetGrids]:
         """All of `choices` that can be carried out, each made once."""
@@ -243,4 +247,6 @@ def few_sizes(extent: int, grain: int = 1) -> list[int]:
     for size in sizes[1:-1]:
         if size * 4 <= kept[-1] * 3:
             kept.append(size)
-    return kept if len(sizes) == 1 else [*kept, sizes[-1]]
+    if len(sizes) == 1:
+        return kept
+    return [*kept, sizes[-1]]

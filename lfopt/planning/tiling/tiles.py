@@ -67,7 +67,8 @@ class Tiles:
     """Tilings of one dataflow, on a chip with whatever buffer."""
 
     def __init__(self, flow: Dataflow, hardware: Hardware, rings: Callable[[int], dict[int, int]]) -> None:
-        self.flow, self.rings = flow, rings
+        self.flow = flow
+        self.rings = rings
         self.layout = BufferLayout(flow, hardware)
         self._known: dict[object, tuple[int, Tile]] = {}  # a buffer, and the best tiling on it
         self._keys: dict[int, object] = {}
@@ -101,7 +102,8 @@ class Tiles:
         self.best(mask, 1)
         key = self._keys[mask], None
         if key not in self._smallest:
-            region, grids = self.region(mask), self._grids[key]
+            region = self.region(mask)
+            grids = self._grids[key]
 
             def fitting(beta: int) -> Tile:
                 return best_tiling(region, grids, beta)
@@ -305,7 +307,9 @@ def _largest(
     """
 
     def blocks(size: int) -> tuple[tuple[int, int], ...]:
-        return ((axis, size), *others) if axis == CHANNELS else (*others, (axis, size))
+        if axis == CHANNELS:
+            return ((axis, size), *others)
+        return (*others, (axis, size))
 
     def need(size: int) -> int:
         frames = region.frames(blocks(size))
@@ -352,7 +356,8 @@ def _slices(region: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile
     """Tiles whose partial sums stay on chip: of every shape that may move less, the highest that fit."""
     if not region.rows_apart:
         return
-    slices, once = ContractionSlices(region), region.once
+    slices = ContractionSlices(region)
+    once = region.once
     for shape in slices.shapes():
         spare = UNREACHED if best is None else best.dram.total - once.total
         if slices.least_again(shape, beta, spare) >= spare:
@@ -377,7 +382,8 @@ def _slices(region: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile
 
 def _slice_tile(slices: ContractionSlices, grid: TileExtents) -> Tile:
     blocks = ((CHANNELS, grid.channels), (-1, grid.columns))
-    iterations, passes = slices.iterations(grid), slices.passes(grid)
+    iterations = slices.iterations(grid)
+    passes = slices.passes(grid)
     return Tile(
         "slices",
         slices.dram(grid),
@@ -407,7 +413,8 @@ def _widened(slices: ContractionSlices, grid: TileExtents, tile: Tile, beta: int
                 or (wider := _slice_tile(slices, larger)).dram.total != tile.dram.total
             ):
                 break
-            grid, tile = larger, wider
+            grid = larger
+            tile = wider
     return tile
 
 

@@ -30,7 +30,9 @@ class TilingRegion:
         self, layout: BufferLayout, mask: int, rings: dict[int, int], width: int | None = None
     ) -> None:
         """`width`: channels in a block, a multiple of `channel_align`; None: `channel_align`."""
-        self.layout, self.mask, self.rings = layout, mask, rings
+        self.layout = layout
+        self.mask = mask
+        self.rings = rings
         self.width = width or layout.hardware.channel_align
         self.flow = flow = layout.flow
         self.group = StreamedGroup(layout, mask, rings)
@@ -73,7 +75,8 @@ class TilingRegion:
     @cached_property
     def once(self) -> DramBytes:
         """Every tensor once, as the network has them."""
-        flow, hardware = self.flow, self.layout.hardware
+        flow = self.flow
+        hardware = self.layout.hardware
         read = {o.source.map for o in self.group.operands(as_seen=False)}
         constants = {name: whole(flow.graph.tensors[name].shape) for name in self.group.constants()}
         gathered = sum(
@@ -103,7 +106,9 @@ class TilingRegion:
 
     def grain(self, axis: int) -> int:
         """Multiple in elements of block extents along an axis: `width` for channels, else 1."""
-        return self.width if CHANNEL_AXIS_OF_RANK.get(len(self.shape)) == axis % len(self.shape) else 1
+        if CHANNEL_AXIS_OF_RANK.get(len(self.shape)) == axis % len(self.shape):
+            return self.width
+        return 1
 
     def sizes(self, axis: int) -> Sequence[int]:
         """Extents of blocks that cut an axis of the result evenly, largest first.
@@ -129,7 +134,9 @@ class TilingRegion:
     def groups_together(self) -> int:
         """Groups of a convolution that make whole blocks of channels on chip."""
         per_group = channel_groups(self.call)[1]
-        return lcm(per_group, self.grain(1)) // per_group if self.convolves else 1
+        if self.convolves:
+            return lcm(per_group, self.grain(1)) // per_group
+        return 1
 
     def cost(self, frames: Sequence[Box]) -> tuple[DramBytes, int]:
         """(DRAM bytes, buffer bytes) of running frame by frame."""
@@ -159,7 +166,8 @@ class TilingRegion:
         """Lower bound on the bytes of operand 0 that strips of `extent` output columns read again."""
         if self.columns is None or extent >= self.columns.rows_out:
             return 0
-        reads, source = self.columns, self.call.shape(0)
+        reads = self.columns
+        source = self.call.shape(0)
         read = 0
         for start, stop in spans(0, reads.rows_out, extent):
             read += max(max(reads.last[start:stop]) + 1 - min(reads.first[start:stop]), 0)
