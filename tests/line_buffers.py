@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -168,6 +169,22 @@ def _lowest_from(read: MapOperand, height: int) -> list[int]:
     return lowest[::-1]
 
 
+def _as_loaded(net: RecountNetwork, members: Sequence[str], group: PlannedGroup) -> RecountNetwork:
+    """The network in which operators of a group read views from outside, where it has places of them."""
+    places = {place.name for place in group.places}
+    loaded = copy(net)
+    loaded.reads = dict(net.reads)
+    inside = {name for op in members for name in net.makes[op]}
+    for op in members:
+        loaded.reads[op] = [
+            replace(read, map=read.seen, first=read.first_seen, last=read.last_seen)
+            if read.seen in places and read.map not in inside
+            else read
+            for read in net.reads[op]
+        ]
+    return loaded
+
+
 # -- what a plan has -----------------------------------------------------------------------------------------
 
 
@@ -177,6 +194,7 @@ def line_buffer_problems(graph: Graph, hardware: Hardware, group: PlannedGroup) 
     flights = {flight for flight in flights_of(group.steps) if len(flight) > 1}
     net = with_flights(net, flights)
     members = in_order(net, [op for op in group.nodes if op in net.operators])
+    net = _as_loaded(net, members, group)
     made = rows_of_steps(net, group)
     running = {
         step.operator for step in unfold(group.steps) if isinstance(step, Compute) and step.accumulator >= 0

@@ -58,6 +58,8 @@ class Dataflow:
     weights: tuple[tuple[Weight, ...], ...]  # per operator, in ONNX input order
     # mask of reductions that take the rows of their operand one at a time, where rows pass through rings
     running: int = 0
+    # whether groups may load rows of a view of a map, where these are not rows of the map
+    loads_views: bool = False
 
     @classmethod
     def of(cls, graph: Graph) -> Dataflow:

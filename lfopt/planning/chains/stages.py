@@ -104,7 +104,7 @@ class StageBuilder:
                 if body := tuple(self._without(node.body)):
                     yield replace(node, body=body)
             elif isinstance(node, Transfer):
-                if node.tensor not in self.names:
+                if self.flow.behind.get(node.tensor, node.tensor) not in self.names:
                     yield replace(node, place=self._place(node.place))
                 elif node.gather:
                     yield replace(node, place=self.held[self.names[node.tensor]])

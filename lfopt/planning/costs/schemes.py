@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from lfopt.ir import Constraints, Graph, Hardware, InvalidConfig
@@ -60,6 +61,8 @@ def seen_by(
     if scheme in SCHEMES and SCHEMES[scheme].flights:
         fly = partial(fits, hold=may_fly)
         flow = in_flight(attending(flow, owner, fly), owner, fly)
+        if hardware.dram_row_align == 1 and not hardware.l2_bytes:
+            flow = replace(flow, loads_views=True)
     elif tables_fly(graph, hardware, traffic):
         flow = in_flight(flow, owner, partial(fits, hold=is_table), running=False)
     return flow

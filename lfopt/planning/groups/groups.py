@@ -11,6 +11,7 @@ Where weights have a buffer of their own, F_beta is without them, and they must 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -252,8 +253,21 @@ class Groups:
     def _ring_bytes(self, mask: int, band_rows: int) -> int:
         """Buffer bytes of maps and sums."""
         rings = self.line_buffers.ring_rows(mask, band_rows)
+        return self._bytes_of(mask, rings) + self._sums(mask)
+
+    def _bytes_of(self, mask: int, rings: Mapping[int, int]) -> int:
+        """Buffer bytes of rings of a group; `rings`: rows, by map."""
         row_bytes = self.row_bytes
-        return sum([rows * row_bytes[m] for m, rows in rings.items()]) + self._sums(mask)
+        if not self.line_buffers.seen.by_reader:
+            return sum([rows * row_bytes[m] for m, rows in rings.items()])
+        return sum([rows * self.ring_row_bytes(mask, m) for m, rows in rings.items()])
+
+    def ring_row_bytes(self, mask: int, m: int) -> int:
+        """Bytes of a row of a map in its ring: of a view of it where the group loads that."""
+        seen = self.line_buffers.seen.of(mask, m)
+        if seen is None:
+            return self.row_bytes[m]
+        return self.hardware.row_bytes(seen.tensor)
 
     def _sums(self, mask: int) -> int:
         """Buffer bytes of running reductions."""
@@ -272,9 +286,8 @@ class Groups:
         left = beta - beside
         if min(band_rows, highest) * row_bytes >= left:
             return False
-        of = self.row_bytes
         return self.line_buffers.ring_rows_within(
-            mask, band_rows, lambda rings: sum([rows * of[m] for m, rows in rings.items()]) < left
+            mask, band_rows, lambda rings: self._bytes_of(mask, rings) < left
         )
 
     def _end(self, mask: int) -> tuple[int, int, int]:

@@ -18,12 +18,13 @@ Few groups are asked about bands, and bands are few: those are simulated whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from lfopt.ops import Dataflow, RowReads, bits
 from lfopt.planning.line_buffers.lines import Lines
+from lfopt.planning.line_buffers.seen import SeenInputs
 
 ROOT = -1  # virtual post-dominator of all sinks
 KEPT = 1 << 14  # regions that are remembered, of all networks
@@ -45,6 +46,7 @@ class LineBuffers:
     )  # the last group that was asked about, and its rings
 
     def __post_init__(self) -> None:
+        self.seen = SeenInputs(self.dataflow)
         for i, operands in enumerate(self.lines.operands):
             for operand in operands:
                 key = (operand.map, i)
@@ -102,6 +104,9 @@ class LineBuffers:
                 if m in rings:
                     continue
                 readers = flow.readers[m] & mask
+                if (seen := self.seen.of(mask, m)) is not None:
+                    rings[m] = max(1, seen.reads.widest[computed[i]])
+                    continue
                 if readers & (readers - 1) == 0:
                     rings[m] = max(1, self._single(m, i, computed))
                     continue
@@ -129,7 +134,7 @@ class LineBuffers:
         results = {m: i for i in members for m in flow.results[i]}
         demands = {
             i: [
-                (results.get(o.map, ~o.map), lines.reads(flow, i, k, results))
+                (results.get(o.map, ~o.map), self._reads_in(mask, i, k, results))
                 for k, o in enumerate(flow.operands[i])
             ]
             for i in members
@@ -139,7 +144,7 @@ class LineBuffers:
         )
         rings = dict.fromkeys(results, 0) | {~source: 1 for source in rows_done if source < 0}
         watched = {
-            m: [(i, reads) for i in bits(flow.readers[m] & mask) for reads in self._between[m, i]]
+            m: [(i, reads) for i in bits(flow.readers[m] & mask) for reads in self._reads_of(mask, m, i)]
             for m in rings
         }
 
@@ -181,6 +186,20 @@ class LineBuffers:
             rows, sink = min(unfinished, key=lambda band: (band[0] / lines.iterations[band[1]], band[1]))
             produce(sink, rows)
             yield rings
+
+    def _reads_of(self, mask: int, m: int, op: int) -> tuple[RowReads, ...]:
+        """What an operator of a group reads of a map."""
+        seen = self.seen.of(mask, m)
+        if seen is not None:
+            return (seen.reads,)
+        return self._between[m, op]
+
+    def _reads_in(self, mask: int, op: int, k: int, inside: Container[int]) -> RowReads:
+        """Rows that an operator of a group reads of its k-th map; `inside`: the maps that the group makes."""
+        seen = self.seen.of(mask, self.dataflow.operands[op][k].map)
+        if seen is not None:
+            return seen.reads
+        return self.lines.reads(self.dataflow, op, k, inside)
 
     def _demand(self, m: int, reader: int, computed: int) -> int:
         """Rows of the map that must exist for the reader's first `computed` rows."""

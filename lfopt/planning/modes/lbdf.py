@@ -110,9 +110,8 @@ class LbdfMode(ExecutionMode):
         """Rings in the order in which the schedule meets them, and weights by operator."""
         groups = self.groups
         for m, rows in sorted(groups.line_buffers.ring_rows(mask).items()):
-            yield BufferUse(
-                groups.dataflow.maps[m].name, "map", rows, groups.row_bytes[m], rows * groups.row_bytes[m]
-            )
+            row_bytes = groups.ring_row_bytes(mask, m)
+            yield BufferUse(groups.dataflow.maps[m].name, "map", rows, row_bytes, rows * row_bytes)
         for i in bits(mask & groups.lines.running):
             yield BufferUse(groups.dataflow.operators[i].name, "sums", 1, groups.sums[i], groups.sums[i])
         yield from weight_uses(groups, mask)
@@ -141,10 +140,14 @@ class LbdfMode(ExecutionMode):
         """Per operator: rows of each map it reads that are held at once for it in any group."""
         flow = self.groups.dataflow
         lines = self.groups.lines
+        seen = self.groups.line_buffers.seen.by_reader
         held_rows: list[dict[int, int]] = []
         for i, operands in enumerate(lines.operands):
             held: dict[int, int] = {}
             for operand in operands:
+                if (operand.map, i) in seen:  # a row of the view may be all that is held
+                    held.setdefault(operand.map, 0)
+                    continue
                 producer = flow.producer[operand.map]
                 least = 1 if producer < 0 or lines.least[producer] else 0
                 held[operand.map] = max(held.get(operand.map, least), operand.reads.widest[lines.least[i]])

@@ -19,7 +19,7 @@ from lfopt.ir import Loop as StepLoop
 from lfopt.ir import Node as StepNode
 from lfopt.ops.footprint import footprint
 from lfopt.planning.line_buffers.lbdf import LineBuffers
-from lfopt.planning.line_buffers.streamed_group import StreamedGroup
+from lfopt.planning.line_buffers.streamed_group import DramSource, Operand, StreamedGroup
 from lfopt.planning.line_buffers.walk import LONGEST_PERIOD, Walk
 from lfopt.planning.nest.places import Placement
 from lfopt.planning.nest.price import NestPricing, data_constants
@@ -418,18 +418,17 @@ class Lowering:
         """Rows of the results in turn, each after the rows that it needs."""
         flow = self.flow
         group = StreamedGroup(self.layout, _mask(leaf.operators), self.rings)
-        operands = group.operands(as_seen=False)
-        loaded = {o.source.name: self._loaded_box(o.source.map) for o in operands}
+        operands = [self._as_loaded(operand) for operand in group.operands(as_seen=False)]
+        sources = [o.source for o in operands]
+        loaded = {source.name: self._loaded_box(source.map) for source in sources if source.rows_kept}
+        loaded |= {source.name: whole(source.tensor.shape) for source in sources if not source.rows_kept}
         there = frozenset(name for name, box in loaded.items() if box is None)
         boxes = {name: box or whole(flow.graph.tensors[name].shape) for name, box in loaded.items()}
         rows = {i: (self._rows_made(i), self.lines.iterations[i]) for i in leaf.operators}
         computed = {m: self._box(i, m) for i in leaf.operators for m in flow.results[i]}
         stored = {m: self._box(flow.producer[m], m, to_store=True) for m in group.outside}
-        at = {
-            flow.maps[m].name: self.at[m]
-            for m in (*group.computed, *(o.source.map for o in operands))
-            if m in self.at
-        }
+        at = {flow.maps[m].name: self.at[m] for m in group.computed if m in self.at}
+        at |= {source.name: self.at[source.map] for source in sources if source.map in self.at}
         at |= {
             self.layout.sums_name(i): self.at[PartialSums(i)] for i in self.placement.price.running_sums(leaf)
         }
@@ -437,6 +436,15 @@ class Lowering:
         engine.computed = computed
         engine.stored = stored
         return [*fold([*self.limit.allowed(engine.iterations())], LONGEST_PERIOD)]
+
+    def _as_loaded(self, operand: Operand) -> Operand:
+        """The operand of a row engine, or the view of it that is loaded in its place."""
+        m = operand.source.map
+        seen = self.placement.price.seen(m)
+        if seen is None:
+            return operand
+        source = DramSource(seen.tensor.name, m, seen.tensor, rows_kept=False, ring=self.rings[m])
+        return Operand(operand.op, operand.input, source, seen.reads)
 
     def _rows_made(self, op: int) -> int:
         """Rows of an operator that are there before it runs: all, if the blocks make nothing of it."""

@@ -117,7 +117,9 @@ class Placement:
         for m in self._held_maps(node):
             rows, size = map(single, self.price.map_place(m))
             if rows:
-                yield Allocation(m, flow.maps[m].name, "map", rows, size)
+                seen = self.price.seen(m)
+                name = flow.maps[m].name if seen is None else seen.tensor.name
+                yield Allocation(m, name, "map", rows, size)
         for part in self._carried_parts(node):
             rows, size = map(single, self.price.carried_place(part))
             if rows:

@@ -17,6 +17,7 @@ from lfopt.ops import Dataflow
 from lfopt.ops.footprint import footprint
 from lfopt.planning.line_buffers.lbdf import LineBuffers
 from lfopt.planning.line_buffers.lines import Lines
+from lfopt.planning.line_buffers.seen import SeenInput
 from lfopt.planning.line_buffers.streamed_group import is_parameter
 from lfopt.planning.nest.regions import Regions, folded_extent
 from lfopt.planning.nest.spans import BlockGrid, Ints
@@ -199,8 +200,19 @@ class NestPrice:
         """(rows, bytes of a row) of the place of a map."""
         extent = self.regions.held(m)
         home = self.regions.homes[m]
-        rows = self.rings[m] if isinstance(home, RowLeaf) and not home.at_once else extent.rows
-        return rows, self.pricing.row_bytes(m, extent.cut)
+        if not isinstance(home, RowLeaf) or home.at_once:
+            return extent.rows, self.pricing.row_bytes(m, extent.cut)
+        seen = self.seen(m)
+        if seen is not None:
+            return self.rings[m], self.layout.hardware.row_bytes(seen.tensor)
+        return self.rings[m], self.pricing.row_bytes(m, extent.cut)
+
+    def seen(self, m: int) -> SeenInput | None:
+        """How a row engine loads a map from outside; None: as it is."""
+        line_buffers = self.pricing.line_buffers
+        if line_buffers is None or not self.nest.row_engines:
+            return None
+        return line_buffers.seen.of(self.mask, m)
 
     def carried_place(self, part: CarriedPart) -> tuple[Figure, Figure]:
         """(rows, bytes of a row) of the place of what a loop keeps of a map."""
