@@ -148,8 +148,8 @@ def test_linear_layers_move_what_was_planned(*, integers: bool) -> None:
     assert tally.modes["tiled"] > 3
 
 
-SMALL, QUANTISED = range(0, 280, 35), range(10_000, 10_080, 20)
-LARGER, MORE_QUANTISED = range(280, 2035, 135), range(10_080, 10_620, 90)
+SMALL, QUANTISED = range(0, 175, 35), range(10_000, 10_060, 20)
+LARGER, MORE_QUANTISED = range(175, 2065, 135), range(10_060, 10_600, 90)
 
 
 @pytest.mark.parametrize("first", SMALL)

@@ -571,11 +571,11 @@ def walk_groups(drawn_groups: Iterator[Group]) -> Tally:
 
 
 def test_random_groups_run_within_what_was_planned_and_need_every_row_of_it() -> None:
-    tally = walk_groups(groups(random_graph, range(65), 2, 6))
-    assert tally.walked > 650
-    assert tally.several > 325
-    assert tally.sliced > 12
-    assert tally.streamed > 130
+    tally = walk_groups(groups(random_graph, range(40), 2, 6))
+    assert tally.walked > 400
+    assert tally.several > 200
+    assert tally.sliced > 7
+    assert tally.streamed > 80
 
 
 @pytest.mark.slow
@@ -709,8 +709,8 @@ def check_bounds(drawn_groups: Iterator[Group]) -> int:
 
 
 def test_the_floor_bounds_every_group_that_is_grown_and_the_cheapest_choice_is_taken() -> None:
-    assert check_bounds(groups(random_graph, range(2000, 2100), 2, 7)) > 2000
-    assert check_bounds(groups(conv_net, range(2000, 2080), 2, 7)) > 2000
+    assert check_bounds(groups(random_graph, range(2000, 2060), 2, 7)) > 1200
+    assert check_bounds(groups(conv_net, range(2000, 2050), 2, 7)) > 1200
 
 
 @pytest.mark.slow

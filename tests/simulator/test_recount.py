@@ -152,7 +152,7 @@ def folds(plan: Plan) -> bool:
 
 def test_a_recount_agrees_with_every_plan_of_a_random_graph() -> None:
     walked: Counter[str] = Counter()
-    for seed in range(400):
+    for seed in range(250):
         graph, plan = random_plan(seed)
         recounted = recount(graph, plan)
         assert recounted.agrees, f"seed {seed}: {recounted.discrepancies}"
@@ -173,7 +173,7 @@ def test_a_recount_agrees_with_every_plan_of_a_random_graph() -> None:
         "tiled",
     }
     assert all(
-        count > {"strips": 10, "patches": 10, "sliced": 5, "gated": 0}.get(mode, 50)
+        count > {"strips": 5, "patches": 5, "sliced": 3, "gated": 0}.get(mode, 30)
         for mode, count in walked.items()
     ), walked
 
@@ -190,12 +190,12 @@ def test_a_recount_agrees_with_every_plan_that_folds_rows_band_by_band() -> None
 
 def test_a_recount_agrees_with_every_plan_of_a_contraction_in_tiles() -> None:
     modes = Counter[str]()
-    for seed in range(200):
+    for seed in range(120):
         graph, plan = contraction_plan(seed)
         recounted = recount(graph, plan)
         assert recounted.agrees, f"seed {seed}: {recounted.discrepancies}"
         modes.update(group.mode for group in plan.groups if group.steps)
-    assert modes["tiled"] > 60
+    assert modes["tiled"] > 36
 
 
 @pytest.mark.parametrize(
