@@ -157,7 +157,7 @@ class GroupCosts:
     def flies(self) -> bool:
         """Whether operators may be in flight.
 
-        As the scheme says, or because the chip looks functions of one byte up in tables.
+        So if the scheme has flights, or if the chip has tables for functions of one byte (`tables_fly`).
         """
         return SCHEMES[self.scheme].flights or tables_fly(self.dataflow.graph, self.hardware, self.traffic)
 

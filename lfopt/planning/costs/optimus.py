@@ -84,7 +84,7 @@ class Optimus:
         return [_layer(self.dataflow, i) for i in range(len(self.dataflow))]
 
     def fuse(self, mask: int, buffer_elements: int) -> OptimusFigures | None:
-        """How the group runs; None if it is not valid."""
+        """How the group runs; None if it is not valid. `least`, `line`: minF and addLine of the model."""
         valid = [
             (line / (buffer_elements - least), full, least, line)
             for least, line, full in self.needs(mask)
@@ -98,9 +98,9 @@ class Optimus:
         images = max(layer.images for layer in ends)
         if buffer_elements >= self.weight_elements(mask) + least:
             return OptimusFigures(least, line, full, height, 1)
-        spare = (buffer_elements - least) // line + 1
-        lines = min(spare, height)
-        at_once = min(max(spare // height, 1), images)
+        fitting = (buffer_elements - least) // line + 1  # lines that the buffer has room for
+        lines = min(fitting, height)
+        at_once = min(max(fitting // height, 1), images)
         return OptimusFigures(least, line, full, lines, -(-height * images // (at_once * lines)))
 
     def weight_elements(self, mask: int) -> int:

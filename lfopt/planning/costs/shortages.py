@@ -29,7 +29,11 @@ def parameter_shortage(groups: Groups, hardware: Hardware, mask: int) -> DoesNot
 def shortage(
     modes: Mapping[str, ExecutionMode], hardware: Hardware, mask: int, need: tuple[str, int]
 ) -> DoesNotFit:
-    """The breakdown of what a group needs. `modes`: by key; `need`: see `least_need`."""
+    """What a group lacks. `modes`: by key; `need`: see `least_need`.
+
+    Bytes of the buffer, if some buffer is large enough; else of the weight buffer, if that alone is in the
+    way; else there is no breakdown.
+    """
     beta = hardware.buffer_bytes
     name, needed = need
     if needed < NEVER:
@@ -37,9 +41,9 @@ def shortage(
     weights = least_weights(modes, hardware, mask)
     if weights is None:
         return DoesNotFit(mask, needed, beta, ())
-    name, needed = weights
-    uses = tuple(modes[name].uses(mask, beta))
-    return DoesNotFit(mask, needed, hardware.weight_buffer_bytes, uses, "weight buffer")
+    mode, weight_bytes = weights
+    uses = tuple(modes[mode].uses(mask, beta))
+    return DoesNotFit(mask, weight_bytes, hardware.weight_buffer_bytes, uses, "weight buffer")
 
 
 def least_need(modes: Mapping[str, ExecutionMode], mask: int) -> tuple[str, int]:
@@ -52,10 +56,16 @@ def least_need(modes: Mapping[str, ExecutionMode], mask: int) -> tuple[str, int]
 def least_weights(
     modes: Mapping[str, ExecutionMode], hardware: Hardware, mask: int
 ) -> tuple[str, int] | None:
-    """(mode, bytes of weights) of the mode whose weights exceed the weight buffer least; or None."""
+    """(mode, bytes of weights) of the mode in which the fewest bytes of weights do not fit; or None.
+
+    Weights fit a weight buffer that is larger than they are.
+    """
     room = hardware.weight_buffer_bytes
-    takes = [(mode.weights(mask), name) for name, mode in modes.items() if room]
-    needed, name = min((take for take in takes if room <= take[0] < NEVER), default=(NEVER, ""))
-    if needed == NEVER:
+    if not room:
         return None
-    return (name, needed)
+    sizes = [(mode.weights(mask), name) for name, mode in modes.items()]
+    too_large = [(size, name) for size, name in sizes if room <= size < NEVER]
+    if not too_large:
+        return None
+    size, name = min(too_large)
+    return name, size

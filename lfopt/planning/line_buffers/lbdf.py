@@ -208,7 +208,10 @@ class LineBuffers:
         return 0
 
     def _single(self, m: int, reader: int, computed: dict[int, int]) -> int:
-        """Ring of a map with one reader in the group, which alone drives it."""
+        """Ring of a map with one reader in the group, which alone drives it.
+
+        If it reads the map once, its table of rows has the answer; else the load of the map is simulated.
+        """
         reads = self._between[m, reader]
         if len(reads) == 1:
             return reads[0].widest[computed[reader]]
@@ -248,9 +251,10 @@ class LineBuffers:
         sinks: int,
         computed: dict[int, int],
     ) -> tuple[int, ...]:
-        """Rings of the maps that one source makes.
+        """Rings of the maps that one source makes. `source`: an operator, or ~m: the load of external map m.
 
-        `source` is an operator, or ~m for the load of external map m.
+        `between`: the operators behind it up to `meet`, its post-dominator, which drives them; where that is
+        ROOT, the sinks among them do. So source and operators determine the maps and `meet`.
         """
         stop = computed[meet] if meet != ROOT else 0
         scope = between | (1 << source if source >= 0 else 0)

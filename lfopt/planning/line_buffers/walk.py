@@ -59,10 +59,12 @@ class Walk:
             self.needs[i] = []
             for o in lines.operands[i]:
                 outside = external.get((i, o.input))
-                reads = o.reads if lines.running >> i & 1 else outside.reads if outside else o.reads
-                self.needs[i].append(
-                    (-1, outside.source.name, reads) if outside else (flow.producer[o.map], "", reads)
-                )
+                if outside is None:
+                    self.needs[i].append((flow.producer[o.map], "", o.reads))
+                    continue
+                # a running reduction takes row after row of its operand, however that is loaded
+                reads = o.reads if lines.running >> i & 1 else outside.reads
+                self.needs[i].append((-1, outside.source.name, reads))
         self.steps: list[Step] = []
 
     def iterations(self) -> Iterator[list[Step] | Again]:

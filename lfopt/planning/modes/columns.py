@@ -115,14 +115,16 @@ class CutColumnsMode(LbdfMode):
 
     @cached_property
     def kept_bytes(self) -> list[int]:
-        """Per operator: buffer bytes of its own weights; NEVER if it cannot run so."""
-        need = self.groups.hardware.buffer_need
-        return [
-            need(0, size) if self.cuts.able >> i & 1 else NEVER for i, (_, size) in enumerate(self.groups.own)
-        ]
+        """Per operator: buffer bytes of its own weights; NEVER if it cannot run on some columns alone."""
+        no_maps = 0
+        kept: list[int] = []
+        for i, (_, weights) in enumerate(self.groups.own):
+            able = self.cuts.able >> i & 1
+            kept.append(self.groups.hardware.buffer_need(no_maps, weights) if able else NEVER)
+        return kept
 
     def grow(self, mask: int, bound: int | None, op: int) -> int:
-        """As that of line buffers, with NEVER for an operator that cannot run so."""
+        """As that of line buffers, with NEVER for an operator that cannot run on some columns alone."""
         if self.cuts.able >> op & 1:
             return super().grow(mask, bound, op)
         return NEVER

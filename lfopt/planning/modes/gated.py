@@ -106,12 +106,10 @@ class GatedMode(ExecutionMode):
         )
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
-        """Rows are those of the result made at a time.
-
-        Weights of the tail pass once for each band of them.
-        """
+        """Weights of the tail pass once if they are held, else once for each band of rows of the result."""
         sizes, choice = self._widened(mask, beta)
-        passes = 1 if choice.option.held else -(-sizes.rows_out // choice.option.band)
+        bands = -(-sizes.rows_out // choice.option.band)
+        passes = 1 if choice.option.held else bands
         spilled = (self.groups.dataflow.maps[sizes.map].name,) if choice.dram.spill else ()
         dram = choice.dram + DramBytes(parameter=self.groups.parameter_bytes(mask))
         return TrafficTerms(dram, passes, choice.option.band, spilled)

@@ -44,10 +44,12 @@ class ResidentMode(ExecutionMode):
     def price(self, mask: int, beta: int, once: int, bound: Peak | None = None) -> Cost | None:
         """Every tensor moves once, weights padded block by block."""
         least = self.resident.least(mask) if bound is None else bound.bytes
-        need = self.resident.need(mask) if least < beta else beta
-        if need < beta:
-            return Cost(once + self.resident.padding(mask), need, "resident", need)
-        return None
+        if least >= beta:  # a bound that costs little, and says most of what does not fit
+            return None
+        need = self.resident.need(mask)
+        if need >= beta:
+            return None
+        return Cost(once + self.resident.padding(mask), need, "resident", need)
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
         """All rows of an operator are made in one go."""
@@ -89,10 +91,9 @@ class ResidentMode(ExecutionMode):
         return self.resident.grow(mask, (bound or Peak()) if mask else Peak(), op)
 
     def extra_bytes(self, mask: int, beta: int) -> int:
-        """0.
+        """NEVER if these operators alone exceed the buffer, else 0.
 
-        Whatever joins the operators, from above or below, lives get no shorter, and blocks of weights no
-        narrower.
+        Whatever joins them makes no tensor live shorter and no block of weights narrower.
         """
         peak = Peak()
         grown = 0

@@ -75,7 +75,11 @@ class SlicedMode(ExecutionMode):
         )
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """The schedule with the widest slices that fit: fewer, longer steps for the same bytes."""
+        """The schedule with the widest slices that fit: fewer, longer steps for the same bytes.
+
+        Wider slices need more buffer: the first that do not fit end the search. Only slices that are all of
+        one width are taken.
+        """
         choice = self._chosen(mask, beta)
         sizes = self.sliced
         best = SlicedScheduler(sizes, sizes.segments, mask, choice.option)

@@ -68,7 +68,8 @@ class Lowering:
     """The steps of one group."""
 
     def __init__(self, placement: Placement, limit: Limit) -> None:
-        self.placement, self.limit = placement, limit
+        self.placement = placement
+        self.limit = limit
         self.layout = placement.layout
         self.flow = placement.flow
         price = placement.price
@@ -79,7 +80,7 @@ class Lowering:
         self.places = placement.places
         self.leaving = frozenset(self.flow.leaving(self.mask))
         self.blocks: dict[BlockLoop, int] = {}  # of the loops that run: the current block
-        self.passed = 0  # blocks that have passed through streams
+        self.passed = 0  # blocks of constants that have come through streams so far: numbers their slots
 
     def steps(self) -> tuple[StepNode, ...]:
         """The steps. Raises Unwritten beyond the limit."""

@@ -170,20 +170,25 @@ class NestPrice:
     def map_bytes(self) -> Ints:
         """Bytes on chip of maps and partial sums."""
         own: dict[Node, Figure] = {}
+        for node, size in self._held_bytes():
+            own[node] = own.get(node, 0) + size
+        return _need(self.nest, own)
+
+    def _held_bytes(self) -> Iterator[tuple[Node, Figure]]:
+        """(node, bytes) of each map, part of a map, and place of sums that a node holds."""
         for held, home in self.regions.homes.items():
             if isinstance(held, int):
-                rows, size = self.map_place(held)
-                own[home] = own.get(home, 0) + rows * size
+                rows, row_bytes = self.map_place(held)
+                yield home, rows * row_bytes
                 for part in self.nest.carried_parts(held):
-                    rows, size = self.carried_place(part)
-                    own[part.loop] = own.get(part.loop, 0) + rows * size
-        for held, home in self.nest.homes.items():
+                    rows, row_bytes = self.carried_place(part)
+                    yield part.loop, rows * row_bytes
+        for held, home in self.nest.homes.items():  # sums are held where the nest says, maps have defaults
             if isinstance(held, PartialSums):
-                rows, size = self.sums_place(held.operator)
-                own[home] = own.get(home, 0) + rows * size
+                rows, row_bytes = self.sums_place(held.operator)
+                yield home, rows * row_bytes
         for leaf in self.nest.row_engines:
-            own[leaf] = own.get(leaf, 0) + sum(self.running_sums(leaf).values())
-        return _need(self.nest, own)
+            yield leaf, sum(self.running_sums(leaf).values())
 
     @cached_property
     def constant_bytes(self) -> Ints:
@@ -369,14 +374,17 @@ class NestPrice:
 
 
 def _need(nest: GroupNest, own: Mapping[Node, Figure]) -> Ints:
-    """(ways,): bytes that all nodes hold at once; parts of a `Seq` take the same space in turn."""
+    """(ways,): the most bytes that are held at once. `own`: what each node holds itself.
+
+    That is the largest sum of a node and all nodes around it: parts of a `Seq` take the same space in turn.
+    """
     need: Figure = 0
     for node in own:
-        held: Figure = 0
+        on_path: Figure = 0
         for around in nest.paths[node]:
             assert not (isinstance(around, Seq) and around.lives), "lives are priced by their addresses"
-            held = held + own.get(around, 0)
-        need = np.maximum(need, held)
+            on_path = on_path + own.get(around, 0)
+        need = np.maximum(need, on_path)
     return np.atleast_1d(need)
 
 

@@ -21,7 +21,10 @@ class Life(NamedTuple):
 
 
 def peak_bytes(lives: Iterable[Life]) -> int:
-    """The most bytes alive at once."""
+    """The most bytes alive at once.
+
+    A life ends behind its last step, and before what begins in the next one: times are doubled for that.
+    """
     changes: list[tuple[int, int]] = []
     for size, first, last in lives:
         changes += ((2 * first, size), (2 * last + 1, -size))
