@@ -12,7 +12,17 @@ import pytest
 from lfopt.app.config import Config
 from lfopt.app.pipeline import find_plan, load_network, steps_of
 from lfopt.app.plan_nests import nest_problems
-from lfopt.ir import DramBytes, Hardware, InvalidConfig, PlannedGroup, dram_bytes, store_ends
+from lfopt.ir import (
+    DramBytes,
+    Hardware,
+    InvalidConfig,
+    PlannedGroup,
+    Transfer,
+    dram_bytes,
+    store_ends,
+    unfold,
+    whole,
+)
 from lfopt.ops import Dataflow
 from lfopt.planning import NEVER, GroupCosts
 from lfopt.planning.brr.banded import BandedGroups
@@ -108,6 +118,17 @@ def test_the_text_of_a_nest_says_all_of_it() -> None:
         assert nest_text(flow, parse_nest(narrow, flow, "a.nest")[1]) == text
         line_buffers = costs.groups.line_buffers
         assert lower(layout, mask, parsed, line_buffers) == lower(layout, mask, nest, line_buffers)
+
+
+def test_constants_that_a_leaf_holds_come_with_every_block() -> None:
+    flow = small()
+    mask, nest = parse_nest("rows, 3 blocks\n  at once: conv\n    hold w\n", flow, "a.nest")
+    layout = BufferLayout(flow, Hardware(1 << 20))
+    loads = [step for step in unfold(lower(layout, mask, nest)[1]) if isinstance(step, Transfer)]
+    assert sum(step.tensor == "w" for step in loads) == 3
+    assert int(NestPricing(layout).price(mask, nest).weight[0]) == 3 * layout.constant_bytes(
+        "w", whole((4, 4, 1, 1))
+    )
 
 
 def test_blocks_priced_together_cost_what_each_costs() -> None:

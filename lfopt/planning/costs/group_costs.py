@@ -291,15 +291,15 @@ class GroupCosts:
         return misfit
 
     def options(self, mask: int, *, whole: bool | None = None) -> Iterator[ModeOption]:
-        """The ways in which a group may run: none moves fewer bytes than `price` says.
+        """The ways in which a group may run. None moves fewer bytes than `price` says, less what is `UNMET`.
 
-        `whole`: in modes that are so; None: in every mode.
+        `whole`: only in modes whose attribute `whole` is this; None: in every mode.
         """
         beta, once, chosen = self.hardware.buffer_bytes, self.groups.once(mask).total, self.chosen(mask)
         if chosen is None:
             return
         wanted, parts = self.rules.mode(mask), self.rules.parts_of_nest(mask)
-        if self.breaks(mask):
+        if self.breaks(mask):  # no way has the parts that are asked for
             parts = frozenset()
         row_by_row = self._whole if self.passes_rows(mask) else []
         everywhere = row_by_row if mask & self.excluded else [*row_by_row, *self._anywhere]

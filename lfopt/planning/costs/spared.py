@@ -66,9 +66,10 @@ class Spared(Adapted[Any]):
         return self._rest_value(after)
 
     def _rest_value(self, executed: int) -> int:
-        """Lower bound on the bytes of the rest, each map by itself.
+        """Lower bound on the bytes of the rest, each map counted by itself.
 
-        Bytes that several maps prove together are not those of maps that may stay.
+        Of bytes that several maps prove only together (`_apart`) none can be said to be those of a map that
+        may stay. In their place stands what each map is forced to move alone (`_forced`).
         """
         flow = self.dataflow
         together = sum(self._apart[i] for i in bits(flow.everything & ~executed))

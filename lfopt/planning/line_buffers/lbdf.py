@@ -118,10 +118,12 @@ class LineBuffers:
     def ring_rows_within(self, mask: int, band_rows: int, fit: Callable[[dict[int, int]], bool]) -> bool:
         """Whether the rings of a group in bands of several rows fit.
 
-        `fit`: a rule that rings meet no longer once they have grown too large.
+        `fit`: whether rings, in rows by map, fit. Rings only grow from band to band: the first band after
+        which they do not fit ends the walk.
         """
         known = self._by_bands.get((mask, band_rows))
-        return all(map(fit, self._in_bands(mask, band_rows) if known is None else (known,)))
+        growing = self._in_bands(mask, band_rows) if known is None else (known,)
+        return all(fit(rings) for rings in growing)
 
     def _in_bands(self, mask: int, band_rows: int) -> Iterator[dict[int, int]]:
         """After each band of several rows, the rings so far, in rows by map.
@@ -322,6 +324,7 @@ def _simulate(region: _Region) -> tuple[int, ...]:
     demands = ((), *region.demands)
 
     def produce(target: int, rows: int) -> None:
+        """Make rows of `target` until there are `rows`, depth first: before a row, the rows that it needs."""
         stack = [(target, rows)]
         while stack:
             node, goal = stack[-1]
@@ -334,13 +337,12 @@ def _simulate(region: _Region) -> tuple[int, ...]:
                     stack.append((origin, reads.need[row]))
                     break
             else:
-                if node == 0:
+                if node == 0:  # its new row joins the ring, from the oldest row that is still to be read
                     for k, (height, readers) in enumerate(region.watched):
                         if row < height:
-                            oldest = min(
-                                (reads.keep[rows_done[reader]] for reader, reads in readers), default=height
-                            )
-                            rings[k] = max(rings[k], row - min(oldest, row) + 1)
+                            still_read = (reads.keep[rows_done[reader]] for reader, reads in readers)
+                            oldest = min(still_read, default=row)
+                            rings[k] = max(rings[k], row + 1 - min(oldest, row))
                 rows_done[node] = row + 1
 
     if len(region.drivers) == 1:

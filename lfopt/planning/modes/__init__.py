@@ -93,7 +93,10 @@ ANYWHERE = tuple(name for name, mode in MODES.items() if not mode.whole and mode
 
 
 def unnamed_modes(row: SchemeRow, *, attends: bool = True) -> tuple[str, ...]:
-    """Modes of a scheme besides those that it is a set of. `attends`: whether the network has attention."""
+    """Modes of a scheme besides those that it names.
+
+    `attends`: whether the network has attention; if not, modes of attention alone (`flown`) are left out.
+    """
     chained = ("chained",) if row.chains else ()
     access = ("access",) if row.accesses else ()
     anywhere = (name for name in ANYWHERE if attends or not MODES[name].flown)

@@ -79,10 +79,10 @@ class LbdfMode(ExecutionMode):
         return Scheduled(groups.line_need(mask, rows), make, nest)
 
     def heights(self, mask: int) -> Sequence[int]:
-        """Up to the height in rows of the highest result that leaves the group.
+        """Rows of a band that may be tried, most first: up to those of the highest result that leaves.
 
-        Where results have one row (after a global pooling), there are two ways: row by row, or whatever is
-        asked for in one step; the latter counts as the height of the highest map.
+        Where those results have one row (after a global pooling), a band is one row, or all that is asked for
+        in one step, which counts as the height of the highest map.
         """
         flow = self.groups.dataflow
         highest = max((flow.heights[i] for i in bits(flow.sinks(mask))), default=1)
@@ -177,18 +177,21 @@ class LbdfMode(ExecutionMode):
 
     @cached_property
     def _added(self) -> list[int]:
-        """Per operator: bytes that it brings to whatever group, operands and shared weights apart."""
+        """Per operator: bytes that it brings to any group: results, own weights, sums of a running reduction.
+
+        Its operands and shared weights are counted by `grow`.
+        """
         groups = self.groups
         flow = self.groups.dataflow
         result_bytes = (
             self._made_rows(i) * sum(self.least_row_bytes[m] for m in flow.results[i])
             for i in range(len(flow))
         )
-        beside = (
-            groups.hardware.buffer_need(sums, own[1])
-            for own, sums in zip(groups.own, groups.sums, strict=True)
+        beside_maps = (
+            groups.hardware.buffer_need(sums, weights)
+            for (_, weights), sums in zip(groups.own, groups.sums, strict=True)
         )
-        return [size + more for size, more in zip(result_bytes, beside, strict=True)]
+        return [size + more for size, more in zip(result_bytes, beside_maps, strict=True)]
 
     def grow(self, mask: int, bound: int | None, op: int) -> int:
         """A map's ring is at least as wide as the widest window among its readers in the group."""

@@ -223,10 +223,9 @@ class Lowering:
         return steps
 
     def _block(self, loop: BlockLoop, block: int) -> list[StepNode]:
+        """Constants that the body holds, the body, and stores of what the loop holds; a `Seq` stores that."""
         self.blocks[loop] = block
-        steps: list[StepNode] = []
-        steps += [] if isinstance(loop.body, RowLeaf) else self._constants(loop.body)
-        steps += self._node(loop.body)
+        steps: list[StepNode] = [*self._constants(loop.body), *self._node(loop.body)]
         if not isinstance(loop.body, Seq):
             steps += self._stores(self.nest.operators[loop.body], (loop,))
         return steps

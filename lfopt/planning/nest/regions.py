@@ -215,8 +215,9 @@ class Regions:
     def carried_part(self, part: CarriedPart) -> HeldExtent:
         """The most that a loop keeps of a map for later blocks.
 
-        A loop over columns keeps it as high as the patch; one over rows around that, for every block of
-        columns, as many rows for each.
+        The loop over columns keeps, as high as a patch, the columns that later patches still read. The loop
+        over rows around it keeps the rows that the next band reads: for each block of columns those of its
+        new columns, one after the other. The first block is wider, by the halo, and has a place of its own.
         """
         rows_loop, columns_loop = self.nest.carrying(part.map)
         down = self.along(rows_loop, part.map)
@@ -229,13 +230,15 @@ class Regions:
         if part.loop is columns_loop:
             start, stop = self.patch(rows_loop, part.map)
             width = columns.most(np.maximum(across.new - self.kept(columns_loop, part.map), 0))
-            return HeldExtent(rows.most(stop - start) * np.minimum(width, 1), ((axis, width),))
+            is_kept = np.minimum(width, 1)  # without columns there are no rows
+            return HeldExtent(rows.most(stop - start) * is_kept, ((axis, width),))
         height = rows.most(np.maximum(down.new - self.kept(rows_loop, part.map), 0))
         widths = across.stop - across.new
         if part.first:
             return HeldExtent(height, ((axis, widths[columns.offsets]),))
-        widths[columns.offsets] = 0
-        return HeldExtent(height * (columns.counts - 1), ((axis, columns.most(widths)),))
+        widths[columns.offsets] = 0  # the first has a place of its own
+        others = columns.counts - 1
+        return HeldExtent(height * others, ((axis, columns.most(widths)),))
 
     def _patch_extent(self, m: int) -> HeldExtent:
         """The most that a block has of a map that is carried."""

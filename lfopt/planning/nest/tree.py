@@ -96,15 +96,16 @@ class Blocks:
         return self._ends(np.arange(self.count + 1, dtype=np.int64), extent)
 
     def _ends(self, block: np.ndarray, extent: int) -> np.ndarray:
-        """As `block`, int64 of any shape: where the blocks before these end."""
+        """Where these blocks begin along an axis, int64 in the shape of `block`; block `count` at its end."""
         if not self.size:
             return -(-block * extent // self.count)
-        of_period = -(-self.period // self.size)
-        ends = block // of_period * self.period + np.minimum(block % of_period * self.size, self.period)
-        # in proportion, to the nearest index
+        in_each_period = -(-self.period // self.size)
+        period, within = np.divmod(block, in_each_period)
+        starts = period * self.period + np.minimum(within * self.size, self.period)
         if extent == self.extent:
-            return ends
-        return (2 * ends * extent + self.extent) // (2 * self.extent)
+            return starts
+        # in proportion, to the nearest index
+        return (2 * starts * extent + self.extent) // (2 * self.extent)
 
     def spans(self, extent: int) -> list[Span]:
         """The span of each block along an axis of so many indices."""
