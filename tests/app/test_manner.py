@@ -15,10 +15,16 @@ import pytest
 from lfopt.app.answers.table import ANSWERS
 from lfopt.app.command_line import COMMANDS, app
 from lfopt.app.schema import schema
-from lfopt.app.screen import folded, out, spread
+from lfopt.app.screen import begin, folded, out, spread
 from tests.app.conftest import refused
 
 SMALL = ("zoo:fsrcnn", "--input-shape", "image=1,1,20,24", "--buffer", "8KiB")
+
+
+@pytest.fixture(autouse=True)
+def loud() -> None:
+    """Print what is printed, whatever a command in a test before was told."""
+    begin(quiet=False, verbose=False, json=False)
 
 
 @pytest.fixture(scope="module")
