@@ -282,6 +282,18 @@ static uint64_t padded(const tensor *t, size_t elements)
     return (bytes + align - 1) / align * align;
 }
 
+/* Whether a piece holds a part of one row of a map. */
+static int holds(const piece *p, int name, const box *part, int row)
+{
+    const tensor *t = &tensors[name];
+    if (!p || p->name != name || p->row != row) return 0;
+    for (int k = 0; k < t->rank; k++) {
+        if (k == t->axis) continue;
+        if (part->first[k] < p->frame.first[k] || p->frame.stop[k] < part->stop[k]) return 0;
+    }
+    return 1;
+}
+
 /* Load or store a box of a map, row by row, and count what was moved. */
 static void move_map(const context *m, int store, int name, int kind, const box *b, const place *where,
                      int number, int base)
@@ -293,10 +305,7 @@ static void move_map(const context *m, int store, int name, int kind, const box 
         if (t->axis >= 0) part.first[t->axis] = row, part.stop[t->axis] = row + 1;
         if (!store) claim(m, name, &part, where, number + row - first, base);
         const piece *p = m->chip->rows[t->rows + row];
-        int there = p && p->name == name && p->row == row;
-        for (int k = 0; there && k < t->rank; k++)
-            if (k != t->axis) there = p->frame.first[k] <= part.first[k] && part.stop[k] <= p->frame.stop[k];
-        if (!there) {
+        if (!holds(p, name, &part, row)) {
             missing(m, name);
             return;
         }
@@ -311,11 +320,7 @@ static const piece *piece_of(const context *m, int name, const box *part, int ro
     const piece *last = m->chip->rows[t->rows + row];
     for (int n = -1; n < PIECES; n++) {
         const piece *p = n < 0 ? last : &m->chip->pieces[n];
-        int holds = p && p->name == name && p->row == row;
-        for (int k = 0; holds && k < t->rank; k++)
-            if (k != t->axis)
-                holds = p->frame.first[k] <= part->first[k] && part->stop[k] <= p->frame.stop[k];
-        if (holds) return p;
+        if (holds(p, name, part, row)) return p;
     }
     return 0;
 }
