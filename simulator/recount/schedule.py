@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,6 +28,8 @@ from simulator.recount.network import MapOperand, RecountNetwork
 from simulator.recount.progressions import Boxes, Ints, Leaf, RowBudget, leaves
 
 LARGEST = 1 << 38  # number in a step
+
+OneBoxStep = TypeVar("OneBoxStep", Transfer, Carry)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +143,7 @@ class GroupSteps:
         self.external: list[tuple[str, MapOperand]] = [
             (op, read) for op in members for read in net.reads[op] if read.map not in self.produced
         ]
+        self.external_maps = {read.map for _, read in self.external}
         self.gathering = {op for op in members if any(c.gathered for c in net.constants[op])}
         self.constants = {c.name for op in members for c in net.constants[op] if not c.gathered}
         # maps that the group makes and nothing else needs: they may go out and come back
@@ -150,8 +154,7 @@ class GroupSteps:
     @cached_property
     def transfers(self) -> list[tuple[Transfer, StepBox]]:
         """Loads, stores and gathers, in order."""
-        steps = ((leaf, leaf.step) for leaf in self.leaves if isinstance(leaf.step, Transfer))
-        return [(step, StepBox(leaf, step.tensor, box_shape(step.box), 0)) for leaf, step in steps]
+        return self._with_boxes(Transfer)
 
     @cached_property
     def moves(self) -> list[tuple[Transfer, StepBox]]:
@@ -161,7 +164,11 @@ class GroupSteps:
     @cached_property
     def carries(self) -> list[tuple[Carry, StepBox]]:
         """Copies within the buffer, in order."""
-        steps = ((leaf, leaf.step) for leaf in self.leaves if isinstance(leaf.step, Carry))
+        return self._with_boxes(Carry)
+
+    def _with_boxes(self, kind: type[OneBoxStep]) -> list[tuple[OneBoxStep, StepBox]]:
+        """Steps of a kind, each with its box."""
+        steps = ((leaf, leaf.step) for leaf in self.leaves if isinstance(leaf.step, kind))
         return [(step, StepBox(leaf, step.tensor, box_shape(step.box), 0)) for leaf, step in steps]
 
     @cached_property
@@ -236,10 +243,12 @@ class GroupSteps:
     def _senseless_carry(self, step: Carry) -> str:
         if not 0 <= step.place < len(self.group.places):
             return f"there is no place {step.place}"
-        if step.tensor not in self.produced and step.tensor not in {read.map for _, read in self.external}:
+        if step.tensor not in self.produced and step.tensor not in self.external_maps:
             return "the group neither makes nor reads it"
-        axes = len(self.net.graph.shape(step.tensor))
-        if len(step.box) == axes:
+        return self._senseless_box(step)
+
+    def _senseless_box(self, step: Transfer | Carry) -> str:
+        if len(step.box) == len(self.net.graph.shape(step.tensor)):
             return ""
         return f"its box has {len(step.box)} axes"
 
@@ -269,9 +278,7 @@ class GroupSteps:
             return "the group does not read it from DRAM"
         if step.offset and step.tensor not in self.constants:
             return "only blocks of constants share slots"
-        if len(step.box) == len(net.graph.shape(step.tensor)):
-            return ""
-        return f"its box has {len(step.box)} axes"
+        return self._senseless_box(step)
 
     def _senseless_compute(self, step: Compute) -> str:
         if step.operator not in self.members or step.operator in self.gathering:
