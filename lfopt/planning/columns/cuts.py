@@ -24,6 +24,11 @@ class ColumnCut(Protocol):
     """One way to cut a group."""
 
     @property
+    def blocks(self) -> int:
+        """Strips or patches of the group."""
+        ...
+
+    @property
     def buffer_bytes(self) -> int:
         """F_beta."""
         ...
@@ -50,19 +55,22 @@ class CutGroups(Generic[CutType]):
         self._choices: dict[int, tuple[CutType, ...]] = {}
 
     @abstractmethod
-    def _priced(self, mask: int) -> Iterable[CutType]:
-        """The ways that are worth trying, in the order in which they are taken."""
+    def _ways(self, mask: int) -> Iterable[CutType]:
+        """The ways that are worth trying, in any order."""
 
     @abstractmethod
     def nest(self, mask: int, choice: CutType) -> GroupNest:
         """How the group runs."""
 
     def choices(self, mask: int) -> tuple[CutType, ...]:
-        """All ways to cut the group that are worth trying, the one to be taken first."""
+        """All ways to cut the group that are worth trying: fewest bytes first, of equals fewest blocks."""
         if mask not in self._choices:
             if len(self._choices) >= KEPT:
                 self._choices.clear()
-            self._choices[mask] = () if mask & ~self.able else tuple(self._priced(mask))
+            ways = () if mask & ~self.able else self._ways(mask)
+            self._choices[mask] = tuple(
+                sorted(ways, key=lambda way: (way.read + way.written, way.blocks, way.buffer_bytes))
+            )
         return self._choices[mask]
 
     def cheapest(self, mask: int, beta: int) -> CutType | None:

@@ -28,7 +28,7 @@ class PatchSize(NamedTuple):
 
     rows: int  # of the lowest result
     columns: int  # of the narrowest result
-    patches: int  # of a group
+    blocks: int  # patches of the group
     buffer_bytes: int  # F_beta
     read: int  # DRAM bytes of maps
     written: int  # DRAM bytes of results
@@ -44,13 +44,6 @@ class PatchGroups(CutGroups[PatchSize]):
         super().__init__(groups)
         self.pricing = NestPricing(BufferLayout(groups.dataflow, groups.hardware))
 
-    def _priced(self, mask: int) -> list[PatchSize]:
-        """Fewest bytes first, of equals fewest patches."""
-        patches = self._all(mask) if self._has_rows_and_columns(mask) else ()
-        return sorted(
-            patches, key=lambda choice: (choice.read + choice.written, choice.patches, choice.buffer_bytes)
-        )
-
     def _has_rows_and_columns(self, mask: int) -> bool:
         """Whether all that is made has them, and all that is read and has columns has rows."""
         flow = self.groups.dataflow
@@ -62,21 +55,27 @@ class PatchGroups(CutGroups[PatchSize]):
 
     def _extents(self, mask: int) -> tuple[int, int]:
         """(rows of the lowest result, columns of the narrowest one)."""
-        results = [self.groups.dataflow.maps[m] for m in self.groups.dataflow.leaving(mask)]
+        flow = self.groups.dataflow
+        results = [flow.maps[m] for m in flow.leaving(mask)]
         rows = min(tensor.rows for tensor in results)
         return rows, min(column_count(tensor.shape) for tensor in results)
 
-    def _all(self, mask: int) -> Iterator[PatchSize]:
+    def _ways(self, mask: int) -> Iterator[PatchSize]:
         """All widths of each height at once."""
+        if not self._has_rows_and_columns(mask):
+            return
         flow = self.groups.dataflow
-        results = self.groups.dataflow.leaving(mask)
+        results = flow.leaving(mask)
         height, width = self._extents(mask)
         grid = BlockGrid(column_blocks(width, self.narrowest(mask), width))
         for rows in HEIGHTS:
             if rows >= height:
                 break
             nest = self._nest(mask, Blocks.of_size(rows, height), grid.ways[0])
-            bands, strips = nest.loops_to[nest.leaf_of[(mask & -mask).bit_length() - 1]]
+            bands = nest.root
+            assert isinstance(bands, BlockLoop), "patches are blocks of two loops"
+            strips = bands.body
+            assert isinstance(strips, BlockLoop), "patches are blocks of two loops"
             price = self.pricing.price(mask, nest, {strips: grid})
             valid = self.sensible(price, bands, results) & self.sensible(price, strips, results)
             if any(own.stop[0] >= flow.heights[i] for i, own in price.regions.spans[bands].made.items()):

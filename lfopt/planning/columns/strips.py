@@ -31,7 +31,7 @@ class StripPartition(NamedTuple):
     """One way to cut a group into strips."""
 
     columns: int  # of the narrowest result in each strip
-    strips: int
+    blocks: int  # strips of the group
     buffer_bytes: int  # F_beta, bytes
     read: int  # DRAM bytes of maps
     written: int  # DRAM bytes of results
@@ -59,17 +59,12 @@ class StripGroups(CutGroups[StripPartition]):
             return 1
         return min((column_count(flow.maps[m].shape) for m in flow.leaving(mask)), default=1)
 
-    def _priced(self, mask: int) -> list[StripPartition]:
-        """Fewest bytes first, of equals fewest strips."""
-        strips = self._all(mask) if self.columns(mask) > 1 else ()
-        return sorted(
-            strips, key=lambda choice: (choice.read + choice.written, choice.strips, choice.buffer_bytes)
-        )
-
-    def _all(self, mask: int) -> Iterator[StripPartition]:
-        """The ways that are worth trying, widest strips first."""
+    def _ways(self, mask: int) -> Iterator[StripPartition]:
+        """Widest strips first."""
         flow = self.groups.dataflow
         count = self.columns(mask)
+        if count <= 1:
+            return
         narrowest = self.narrowest(mask)
         grid = self._grids.get((count, narrowest))
         if grid is None:

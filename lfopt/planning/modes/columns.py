@@ -44,7 +44,7 @@ class CutColumnsMode(LbdfMode):
 
     def price(self, mask: int, beta: int, once: int, bound: int | None = None) -> Cost | None:
         """Weights once, maps as the blocks move them."""
-        choice = None if bound is not None and bound >= beta else self._chosen(mask, beta)
+        choice = None if bound is not None and bound >= beta else self.cuts.cheapest(mask, beta)
         if choice is None:
             return None
         read, written, _, _ = self.groups.once_by_class(mask)
@@ -53,22 +53,16 @@ class CutColumnsMode(LbdfMode):
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
         """Rows one at a time."""
-        choice = self._chosen(mask, beta)
+        choice = self.cuts.cheapest(mask, beta)
         assert choice is not None, "a group in this mode fits in some cut"
         return TrafficTerms(replace(self.groups.once(mask), input=choice.read, output=choice.written))
 
-    def _chosen(self, mask: int, beta: int) -> ColumnCut | None:
-        return self.cuts.cheapest(mask, beta)
-
-    def _nest(self, mask: int, choice: ColumnCut) -> GroupNest:
-        return self.cuts.nest(mask, choice)
-
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """See `CutGroups.nest`."""
-        choice = self._chosen(mask, beta)
+        choice = self.cuts.cheapest(mask, beta)
         assert choice is not None, "a group in this mode fits in some cut"
         layout = self._layout
-        nest = self._nest(mask, choice)
+        nest = self.cuts.nest(mask, choice)
         make = partial(lower, layout, mask, nest, self.groups.line_buffers)
         return Scheduled(choice.buffer_bytes, make, nest)
 
@@ -89,9 +83,9 @@ class CutColumnsMode(LbdfMode):
 
     def uses(self, mask: int, beta: int) -> Iterator[BufferUse]:
         """Maps, each with what is kept of it for later blocks, and weights by operator."""
-        choice = self._chosen(mask, beta) or self.cuts.least(mask)
+        choice = self.cuts.cheapest(mask, beta) or self.cuts.least(mask)
         if choice is not None:
-            yield from self._map_uses(mask, self._nest(mask, choice))
+            yield from self._map_uses(mask, self.cuts.nest(mask, choice))
         yield from weight_uses(self.groups, mask)
 
     def _map_uses(self, mask: int, nest: GroupNest) -> Iterator[BufferUse]:
