@@ -158,7 +158,9 @@ def random_mlp(rng: np.random.Generator, *, normalised: bool = False) -> Graph:
 
 
 def _row_by_row(net: _Net, x: str) -> str:
-    """A normalisation of rows, perhaps with something in flight behind it."""
+    """A normalisation of rows, perhaps with something in flight behind it, or spelled in small operators."""
+    if net.chance(0.3):
+        return _spelled_norm(net, x)
     shape, kind = (
         net.shapes[x],
         net.one_of("LayerNormalization", "LayerNormalization", "Softmax", "LpNormalization"),
@@ -166,6 +168,22 @@ def _row_by_row(net: _Net, x: str) -> str:
     vectors = [net.weight(shape[-1]), net.weight(shape[-1])] if kind == "LayerNormalization" else []
     y = net.add(kind, [x, *vectors], shape, axis=-1)
     return net.add("Mul", [y, net.weight(shape[-1])], shape) if net.chance(0.3) else y
+
+
+def _spelled_norm(net: _Net, x: str) -> str:
+    """(x - mean) / sqrt(variance + e) * w, or x / sqrt(mean(x * x) + e) * w, operator by operator."""
+    shape = net.shapes[x]
+    rows = (*shape[:-1], 1)
+    centred = x
+    if net.chance(0.5):
+        mean = net.add("ReduceMean", [x, net.ints(-1)], rows, keepdims=1)
+        centred = net.add("Sub", [x, mean], shape)
+    square = net.add("Mul", [centred, centred], shape)
+    variance = net.add("ReduceMean", [square, net.ints(-1)], rows, keepdims=1)
+    guarded = net.add("Add", [variance, net.constant(np.float32(0.01))], rows)
+    deviation = net.add("Sqrt", [guarded], rows)
+    scaled = net.add("Div", [centred, deviation], shape)
+    return net.add("Mul", [scaled, net.weight(shape[-1])], shape)
 
 
 def _linear(net: _Net, x: str, width: int) -> str:

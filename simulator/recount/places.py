@@ -18,7 +18,13 @@ from simulator.recount.schedule import LARGEST, Computation, GroupSteps, StepBox
 from simulator.recount.traffic import moved
 
 # names of places for blocks of weights
-WEIGHTS = ("weights", "weight blocks", "weight blocks of vectors", "weight blocks behind")
+WEIGHTS = (
+    "weights",
+    "weight blocks",
+    *(f"weight blocks {number}" for number in range(2, 10)),
+    "weight blocks of vectors",
+    "weight blocks behind",
+)
 
 
 USES = (" as queries", " as keys", " as values", " as scores")  # and those from which attention reads it
@@ -180,7 +186,7 @@ def _names(schedule: GroupSteps, tenants: set[Tenant], purpose: str) -> tuple[st
         return tuple(
             f"{tenant.tensor}{second}"
             for tenant in tenants
-            for second in ("", " in blocks", " beside", " ahead", " across", " down", " down first", *USES)
+            for second in ("", " in blocks", " beside", " across", " down", " down first", *USES)
         )
     if purpose == "sum":
         return ("sums", *(f"sums of {schedule.net.maker[tenant.tensor]}" for tenant in tenants))

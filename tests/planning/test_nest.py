@@ -29,16 +29,18 @@ from lfopt.planning.brr.banded import BandedGroups
 from lfopt.planning.columns.patches import PatchGroups
 from lfopt.planning.columns.strips import StripGroups
 from lfopt.planning.modes.lbdf import line_buffer_nest
+from lfopt.planning.modes.sliced import SlicedMode
 from lfopt.planning.nest.lowering import lower
 from lfopt.planning.nest.price import NestPricing
 from lfopt.planning.nest.spans import BlockGrid
 from lfopt.planning.nest.text import folded, nest_text, parse_nest
 from lfopt.planning.nest.tree import BlockLoop, Blocks, GroupNest
 from lfopt.planning.resident import Resident
+from lfopt.planning.sliced.nest import sliced_nest
 from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.steps.macs import executed_macs
 from tests.row_networks import network
-from tests.strategies import random_graph, random_hardware, random_windows
+from tests.strategies import random_block, random_graph, random_hardware, random_mlp, random_windows
 
 
 class Case(NamedTuple):
@@ -64,7 +66,7 @@ def groups(seeds: range) -> Iterator[tuple[np.random.Generator, GroupCosts, int]
 
 
 def nests(seeds: range) -> Iterator[Case]:
-    """Nests of the five templates."""
+    """Nests of the six templates."""
     for rng, costs, mask in groups(seeds):
         flow, known = costs.dataflow, costs.groups
         if not mask & flow.too_tall:
@@ -81,6 +83,22 @@ def nests(seeds: range) -> Iterator[Case]:
             for k in rng.permutation(len(choices))[:2]:
                 yield Case(costs, mask, bands.nest(mask, choices[int(k)]))
         yield Case(costs, mask, Resident(flow, costs.hardware).nest(mask))
+    for seed in seeds:
+        yield from sliced_nests(seed)
+
+
+def sliced_nests(seed: int) -> Iterator[Case]:
+    """Nests of a block between two contractions, in bands, parts and slices, some weights staying."""
+    rng = np.random.default_rng(seed)
+    graph = random_mlp(rng, normalised=seed % 4 == 0) if seed % 3 == 2 else random_block(rng)
+    costs = GroupCosts.of(graph, random_hardware(rng, graph), scheme="all")
+    mask, mode = costs.dataflow.everything, costs.modes["sliced"]
+    assert isinstance(mode, SlicedMode)
+    need = mode.need(mask)
+    for beta in (need + 1, 2 * need) if need < NEVER else ():
+        choice = mode.sliced.cheapest(mask, beta)
+        if choice is not None:
+            yield Case(costs, mask, sliced_nest(mode.sliced.rows, mode.sliced.segments, mask, choice.option))
 
 
 def test_a_price_is_what_steps_move_and_places_hold() -> None:
@@ -172,7 +190,24 @@ def small() -> Dataflow:
         ),
         ("in turn\n  hold nothing\n  at once: conv\n", "a.nest:2: found tensor 'nothing'"),
         ("in turn\n   at once: conv\n", "a.nest:2: found 3 spaces"),
-        ("rows, 2 blocks\n  line buffers: conv, relu\n", "a.nest:1: found line buffers in a loop"),
+        (
+            "rows, 2 blocks\n  columns, 2 blocks\n    line buffers: conv, relu\n",
+            "a.nest:3: found line buffers in loops",
+        ),
+        ("rows, 2 blocks\n  rows, 2 blocks\n    at once: conv\n", "a.nest:2: found a loop over rows"),
+        (
+            "channels, 2 blocks\n  channels, 2 blocks\n    at once: conv\n",
+            "a.nest:2: found a loop that cuts the channels of 'conv' again",
+        ),
+        (
+            "in turn\n  channels, 2 blocks, summed by conv\n    hold sums of conv\n    at once: conv, relu\n",
+            "a.nest:2: found 'relu', which reads the sums",
+        ),
+        ("channels, blocks of 2 of 4, anew at 2\n  at once: conv\n", "a.nest:1: found anew at [2]"),
+        (
+            "channels, 2 blocks\n  stream 2 blocks behind 1 channels that stay of w\n  at once: conv\n",
+            "a.nest:1: found 1 channels that stay, in the midst of a block",
+        ),
         ("in turn\n  stream 2 blocks of conv\n  at once: conv\n", "a.nest:2: found constant 'conv'"),
         ('at once: "conv\n', "a.nest:1: found"),
         ("in turn\n  at once: conv\n    carry conv\n", "a.nest:3: found 'carry' elsewhere"),

@@ -22,7 +22,7 @@ from lfopt.ops import Dataflow, bits
 from lfopt.ops.reference import reference
 from lfopt.planning import NEVER, GroupCosts, Limit, memory_map, plan_groups, totals_of
 from lfopt.planning.modes.sliced import SlicedMode
-from lfopt.planning.sliced.choices import SlicedOption
+from lfopt.planning.sliced.profile import SlicedOption
 from lfopt.rewrite import simplify
 from simulator.interpreter.execute import execute
 from simulator.recount import recount
@@ -58,7 +58,7 @@ class Case(NamedTuple):
 
     @property
     def kind(self) -> tuple[str, str, str]:
-        parts = sliced(self.costs).sliced.outputs(self.option.segment) > self.option.part > 0
+        parts = sliced(self.costs).sliced.rows.outputs(self.option.segment) > self.option.part > 0
         return (
             "bands" if self.option.bands > 1 else "",
             "parts" if parts else "",
@@ -197,7 +197,7 @@ def test_the_bound_of_a_block_never_falls_and_mates_hold_it() -> None:
             done |= 1 << op
             assert mode.may_fit(done, bound, need + 1)
             assert bound is not None
-            floors.append(bound.floor)
+            floors.append(bound.least)
         assert floors == sorted(floors)
         grown += len(floors) > 2
     assert grown > 40

@@ -18,10 +18,11 @@ Few groups are asked about bands, and bands are few: those are simulated whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from lfopt.ir import Span
 from lfopt.ops import Dataflow, RowReads, bits
 from lfopt.planning.line_buffers.lines import Lines
 from lfopt.planning.line_buffers.seen import SeenInputs
@@ -115,6 +116,23 @@ class LineBuffers:
                 rings[m] = max(1, self._simulated(~m, (m,), between, meet, sinks, computed)[0])
         return rings
 
+    def ring_rows_of_band(
+        self,
+        mask: int,
+        rows: Mapping[int, Span],
+        band_rows: int,
+        late: Container[tuple[int, int]],
+        *,
+        last_lead: bool,
+    ) -> dict[int, int]:
+        """Rows of the ring of every map that the group touches, by map index, while it makes one band.
+
+        `rows`: that each operator makes, from the first to the end; `late`: (operator, input) of what has a
+        place of its own; `last_lead`: see `leading`.
+        """
+        *_, rings = self._in_bands(mask, band_rows, rows, late, last_lead=last_lead)
+        return rings
+
     def ring_rows_within(self, mask: int, band_rows: int, fit: Callable[[dict[int, int]], bool]) -> bool:
         """Whether the rings of a group in bands of several rows fit.
 
@@ -125,41 +143,53 @@ class LineBuffers:
         growing = self._in_bands(mask, band_rows) if known is None else (known,)
         return all(fit(rings) for rings in growing)
 
-    def _in_bands(self, mask: int, band_rows: int) -> Iterator[dict[int, int]]:
+    def _in_bands(
+        self,
+        mask: int,
+        band_rows: int,
+        rows: Mapping[int, Span] | None = None,
+        late: Container[tuple[int, int]] = (),
+        *,
+        last_lead: bool = False,
+    ) -> Iterator[dict[int, int]]:
         """After each band of several rows, the rings so far, in rows by map.
 
-        Rows of external maps come one after the other, also within a load.
+        Rows of external maps come one after the other, also within a load. `rows`, `late`, `last_lead`: as in
+        `ring_rows_of_band`; by default all rows are made.
         """
         flow = self.dataflow
         lines = self.lines
         members = list(bits(mask))
         results = {m: i for i in members for m in flow.results[i]}
-        demands = {
-            i: [
-                (results.get(o.map, ~o.map), self._reads_in(mask, i, k, results))
-                for k, o in enumerate(flow.operands[i])
-            ]
-            for i in members
-        }
+        demands: dict[int, list[tuple[int, RowReads]]] = {}  # (operator, or ~map from outside; rows of it)
+        watched: dict[int, list[tuple[int, RowReads]]] = {m: [] for m in results}
+        for i in members:
+            demands[i] = []
+            for k, operand in enumerate(flow.operands[i]):
+                if (i, operand.input) not in late:
+                    reads = self._reads_in(mask, i, k, results)
+                    demands[i].append((results.get(operand.map, ~operand.map), reads))
+                    watched.setdefault(operand.map, []).append((i, reads))
         rows_done = dict.fromkeys(
             (*members, *(source for wanted in demands.values() for source, _ in wanted)), 0
         )
+        ends = {i: lines.iterations[i] for i in members}
+        if rows is not None:
+            rows_done |= {i: rows[i][0] for i in members}
+            ends = {i: rows[i][1] for i in members}
         rings = dict.fromkeys(results, 0) | {~source: 1 for source in rows_done if source < 0}
-        watched = {
-            m: [(i, reads) for i in bits(flow.readers[m] & mask) for reads in self._reads_of(mask, m, i)]
-            for m in rings
-        }
 
         def hold(m: int, first: int, stop: int) -> None:
-            oldest = min((reads.keep[rows_done[reader]] for reader, reads in watched[m]), default=first)
+            waiting = (reads.keep[rows_done[i]] for i, reads in watched[m] if rows_done[i] < ends[i])
+            oldest = min(waiting, default=first)
             rings[m] = max(rings[m], stop - min(oldest, first))
 
         def produce(sink: int, rows: int) -> None:
             waiting = [(sink, rows)]
             while waiting:
                 i, goal = waiting[-1]
-                if i >= 0 and lines.running >> i & 1:
-                    goal = min(goal, rows_done[i] + band_rows)  # it need not have all at once
+                if band_rows == 1 or lines.running >> i & 1:  # it need not have all at once
+                    goal = min(goal, rows_done[i] + band_rows)
                 for source, reads in demands[i]:
                     need = reads.need[goal - 1]
                     if rows_done[source] >= need:
@@ -177,24 +207,11 @@ class LineBuffers:
                     if goal == waiting[-1][1]:
                         waiting.pop()
 
-        leaving = flow.sinks(mask)
-        sinks = [i for i in members if leaving >> i & 1]
+        leaders = leading(flow, mask, last_lead=last_lead)
         yield rings
-        while unfinished := [
-            (min(rows_done[i] + band_rows, lines.iterations[i]), i)
-            for i in sinks
-            if rows_done[i] < lines.iterations[i]
-        ]:
-            rows, sink = min(unfinished, key=lambda band: (band[0] / lines.iterations[band[1]], band[1]))
-            produce(sink, rows)
+        while (sink := next_leader(leaders, rows_done, ends, lines.iterations, band_rows)) is not None:
+            produce(sink, min(rows_done[sink] + band_rows, ends[sink]))
             yield rings
-
-    def _reads_of(self, mask: int, m: int, op: int) -> tuple[RowReads, ...]:
-        """What an operator of a group reads of a map."""
-        seen = self.seen.of(mask, m)
-        if seen is not None:
-            return (seen.reads,)
-        return self._between[m, op]
 
     def _reads_in(self, mask: int, op: int, k: int, inside: Container[int]) -> RowReads:
         """Rows that an operator of a group reads of its k-th map; `inside`: the maps that the group makes."""
@@ -299,6 +316,37 @@ class LineBuffers:
         return _Region(
             demands, heights, watched, tuple((local.get(i, 0), lines.iterations[i]) for i in bits(sinks))
         )
+
+
+def leading(flow: Dataflow, mask: int, *, last_lead: bool) -> tuple[list[int], ...]:
+    """Operators of a group whose rows come in turn: those of one list, then those of the next.
+
+    That are all with results that leave the group; `last_lead`: first those from which no other follows, and
+    of those that are equally far the last one.
+    """
+    sinks = flow.sinks(mask)
+    if not last_lead:
+        return ([*bits(sinks)],)
+    last = [i for i in bits(sinks) if not flow.descendants[i] & sinks]
+    return last[::-1], [i for i in bits(sinks) if i not in last][::-1]
+
+
+def next_leader(
+    leaders: Sequence[Sequence[int]],
+    done: Mapping[int, int],
+    ends: Mapping[int, int],
+    iterations: Sequence[int],
+    band_rows: int,
+) -> int | None:
+    """The operator that makes its next band of rows: of all that come in turn, that of the least share.
+
+    None if all are done. `done`, `ends`: rows, by operator; `iterations`: all of them.
+    """
+    for together in leaders:
+        unfinished = [i for i in together if done[i] < ends[i]]
+        if unfinished:
+            return min(unfinished, key=lambda i: min(done[i] + band_rows, ends[i]) / iterations[i])
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from lfopt.ir import Again, Box, Span, Step, box_elements, whole
+from lfopt.ir import Again, Box, Compute, Span, Step, box_elements, whole
 from lfopt.ops import RowReads
+from lfopt.planning.line_buffers.lbdf import leading, next_leader
 from lfopt.planning.line_buffers.lines import Lines
 from lfopt.planning.line_buffers.steady import StateRead, StateSink, StateSpan, Steady, within
 from lfopt.planning.line_buffers.streamed_group import Operand, StreamedGroup
@@ -23,7 +24,7 @@ class Walk:
     `boxes`: what to load of each source (rows are cut out of it); `resident`: sources that are on chip from
     an earlier frame. `band_rows`: rows of a sink that come next. If more than one, an operator makes in one
     step whatever it is asked for. `rows`: of each operator, where that is not all that the frame has.
-    `lines`: which reductions run through their operand row by row, if any.
+    `lines`: which reductions run through their operand row by row, if any. `last_lead`: see `leading`.
     """
 
     def __init__(
@@ -37,6 +38,8 @@ class Walk:
         band_rows: int = 1,
         rows: Mapping[int, Span] | None = None,
         lines: Lines | None = None,
+        *,
+        last_lead: bool = False,
     ) -> None:
         flow = group.flow
         self.group = group
@@ -45,6 +48,7 @@ class Walk:
         self.frame = frame
         self.places = places
         self.band_rows = band_rows
+        self.leaders = leading(flow, group.mask, last_lead=last_lead)
         self.lines = lines = lines or Lines.plain(flow)
         rows = rows or {i: row_span(frame) if frame else (0, lines.iterations[i]) for i in group.members}
         self.done = {i: first for i, (first, _) in rows.items()}
@@ -75,17 +79,9 @@ class Walk:
         done = self.done
         heights = self.heights
         of = self.lines.iterations
-        sinks = [i for i in self.group.members if any(m in self.group.outside for m in self.flow.results[i])]
-        steady = self._steady(sinks)
-        while unfinished := [
-            (min(done[i] + self.band_rows, heights[i]), i) for i in sinks if done[i] < heights[i]
-        ]:
-            rows, sink = (
-                min(unfinished, key=lambda band: (band[0] / of[band[1]], band[1]))
-                if len(unfinished) > 1
-                else unfinished[0]
-            )
-            self._produce(sink, rows)
+        steady = self._steady(self.leaders[0])
+        while (sink := next_leader(self.leaders, done, heights, of, self.band_rows)) is not None:
+            self._produce(sink, min(done[sink] + self.band_rows, heights[sink]))
             yield self.steps
             self.steps = []
             if repeated := steady.again((*done.values(), *self.loaded.values())):
@@ -159,7 +155,7 @@ class Walk:
         if first < until:
             box = with_rows(self.boxes[name], (first, until))
             if box_elements(box):
-                self.steps.append(self.group.layout.load(name, box, self.places[name]))
+                self.steps.append(self.group.layout.load(self.tensor_of(name), box, self.places[name]))
             self.loaded[name] = until
 
     def _compute(self, op: int, first: int, stop: int) -> None:
@@ -177,17 +173,30 @@ class Walk:
         if self.group.gathers(op):
             self.steps.append(layout.gather(op, results[0], into[0], first))
         else:
-            self.steps.append(layout.compute(op, tuple(results), tuple(into)))
+            self.steps.append(self.computing(op, layout.compute(op, tuple(results), tuple(into))))
         for m, box, place in zip(flow.results[op], results, into, strict=True):
             if m in self.group.outside and place >= 0:
-                self.steps.append(layout.store(flow.maps[m].name, self.stored_of(m, box), place))
+                self._store(m, box, place)
+
+    def _store(self, m: int, box: Box, place: int) -> None:
+        stored = self.stored_of(m, box)
+        if stored is not None:
+            self.steps.append(self.group.layout.store(self.flow.maps[m].name, stored, place))
+
+    def tensor_of(self, name: str) -> str:
+        """The tensor that a source is loaded from."""
+        return name
+
+    def computing(self, op: int, compute: Compute) -> Compute:
+        """The step in which an operator makes rows."""
+        return compute
 
     def extent(self, m: int) -> Box:
         """Box that is made of a map; rows are cut out of it."""
         return self.frame or whole(self.flow.maps[m].shape)
 
-    def stored_of(self, m: int, box: Box) -> Box:
-        """Box that is stored of rows that were made."""
+    def stored_of(self, m: int, box: Box) -> Box | None:
+        """Box that is stored of rows that were made; None: nothing now."""
         return box
 
     def _fold(self, op: int, rows: Span) -> None:
@@ -197,9 +206,8 @@ class Walk:
         (m,), last = flow.results[op], rows[1] == self.lines.iterations[op]
         tensor = flow.maps[m]
         sums = self.places[layout.sums_name(op)]
-        box = whole(tensor.shape)
-        self.steps.append(
-            layout.compute(op, (box,), (self.places[tensor.name],), rows, sums, first=rows[0] == 0, last=last)
-        )
+        box = self.extent(m)
+        place = self.places[tensor.name]
+        self.steps.append(layout.compute(op, (box,), (place,), rows, sums, first=rows[0] == 0, last=last))
         if last and m in self.group.outside:
-            self.steps.append(layout.store(tensor.name, box, self.places[tensor.name]))
+            self._store(m, box, place)

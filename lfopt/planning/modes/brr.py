@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from math import isfinite
 
-from lfopt.ir import BufferUse, Cost, Place
+from lfopt.ir import BufferUse, Cost
 from lfopt.ops import bits
 from lfopt.planning.brr.banded import Banded, BandedGroups
 from lfopt.planning.brr.bounds import BandBounds
@@ -23,6 +23,7 @@ from lfopt.planning.modes.mode import (
     Scheduled,
     SearchSpace,
     TrafficTerms,
+    fullest_uses,
     slice_widenings,
 )
 from lfopt.planning.nest.lowering import lay_out, lower
@@ -161,32 +162,7 @@ class BrrMode(ExecutionMode):
             return
         nest = self.bands.nest(mask, self.cheapest(mask, beta) or self.bands.choices(mask)[-1])
         places = lay_out(self.bands.slices.layout, mask, nest)
-        apart = [place for place in places if hardware.store_of(place.purpose) != "buffer"]
-        names = {
-            self.groups.dataflow.maps[m].name for i in bits(mask) for m in self.groups.dataflow.results[i]
-        }
-        names |= {
-            self.groups.dataflow.maps[o.map].name
-            for i in bits(mask)
-            for o in self.groups.dataflow.operands[i]
-        }
-        below: dict[int, tuple[Place, ...]] = {0: ()}
-        for place in sorted(
-            (place for place in places if place not in apart), key=lambda place: (place.address, place.end)
-        ):
-            if place.address in below:
-                below.setdefault(place.end, (*below[place.address], place))
-        for place in (*below[max(below)], *apart):
-            if place.purpose == "weight":
-                yield BufferUse(place.name, "weights", 0, 0, place.bytes)
-            else:
-                yield BufferUse(
-                    place.name,
-                    "map" if place.name in names else "sums",
-                    place.slots,
-                    place.slot_bytes,
-                    place.bytes,
-                )
+        yield from fullest_uses(places, hardware)
 
     def never(self, mask: int) -> str:
         """The first operator with which the group cannot run so."""

@@ -10,7 +10,7 @@ from math import inf
 from operator import neg
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from lfopt.ir import NEVER, BufferUse, Cost, DramBytes, Node, Place
+from lfopt.ir import NEVER, BufferUse, Cost, DramBytes, Hardware, Node, Place
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.defaults import EPILOGUE, TRAFFIC
 from lfopt.planning.groups.groups import Groups
@@ -256,6 +256,20 @@ def place_use(place: Place, what: str = "") -> BufferUse:
         place.slot_bytes,
         place.bytes,
     )
+
+
+def fullest_uses(places: Sequence[Place], hardware: Hardware) -> Iterator[BufferUse]:
+    """Buffer uses of the places that are on chip where the buffer is fullest, and of those in other buffers.
+
+    Places that share space lie over each other: each but the lowest begins where another one ends.
+    """
+    apart = [place for place in places if hardware.store_of(place.purpose) != "buffer"]
+    below: dict[int, tuple[Place, ...]] = {0: ()}  # by where they end: places one on the other
+    for place in sorted(places, key=lambda place: (place.address, place.end)):
+        if place not in apart and place.address in below:
+            below.setdefault(place.end, (*below[place.address], place))
+    for place in (*below[max(below)], *apart):
+        yield place_use(place)
 
 
 def weight_uses(groups: Groups, mask: int) -> Iterator[BufferUse]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import NamedTuple
 
 from lfopt.ir import BufferUse, Cost, DramBytes
 from lfopt.ops import bits
@@ -17,12 +18,24 @@ from lfopt.planning.modes.mode import (
     Scheduled,
     SearchSpace,
     TrafficTerms,
-    place_use,
+    fullest_uses,
     slice_widenings,
 )
-from lfopt.planning.sliced.choices import Sliced, SlicedGroups
-from lfopt.planning.sliced.schedule import SlicedScheduler
+from lfopt.planning.nest.lowering import lower_priced
+from lfopt.planning.nest.places import Placement
+from lfopt.planning.nest.price import NestPrice, NestPricing
+from lfopt.planning.nest.tree import GroupNest
+from lfopt.planning.sliced.choices import SlicedGroups
+from lfopt.planning.sliced.nest import sliced_nest
+from lfopt.planning.sliced.profile import Sliced, SlicedOption
 from lfopt.planning.sliced.segments import Segment, Segments
+
+
+class _PricedNest(NamedTuple):
+    nest: GroupNest
+    price: NestPrice
+    dram: DramBytes
+    buffer_bytes: int
 
 
 class SlicedMode(ExecutionMode):
@@ -50,7 +63,7 @@ class SlicedMode(ExecutionMode):
 
         Weights once per band and part, or once.
         """
-        if bound is not None and min(bound.floor, bound.alone) >= beta:
+        if bound is not None and bound.least >= beta:
             return None
         choice = self.sliced.cheapest(mask, beta)
         if choice is None:
@@ -71,42 +84,54 @@ class SlicedMode(ExecutionMode):
         return TrafficTerms(
             self._dram(mask, choice),
             self.sliced.passes(mask, choice.option),
-            -(-self.sliced.tallest(mask) // choice.option.bands),
+            -(-self.sliced.rows.tallest(mask) // choice.option.bands),
         )
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """The schedule with the widest slices that fit: fewer, longer steps for the same bytes.
 
-        Wider slices need more buffer: the first that do not fit end the search. Only slices that are all of
-        one width are taken.
+        Wider slices need more buffer: the first that do not fit end the search.
         """
         choice = self._chosen(mask, beta)
-        sizes = self.sliced
-        best = SlicedScheduler(sizes, sizes.segments, mask, choice.option)
-        sized = (best.end, best.weight_bytes)
-        planned = (choice.buffer_bytes, choice.weight_bytes)
-        assert sized == planned, f"(F_beta, bytes of weights) are {sized}, planned were {planned}"
+        planned = self._dram(mask, choice)
+        best = self._priced(mask, choice.option, self.groups.hardware.channel_align)
+        assert best.buffer_bytes <= choice.buffer_bytes, (
+            f"{best.buffer_bytes} B, planned {choice.buffer_bytes}"
+        )
+        assert best.dram == planned, f"DRAM bytes are {best.dram}, planned were {planned}"
         for width in slice_widenings(self.groups, mask):
             if width >= choice.option.segment.channels:
                 break
-            if width not in self._wider:
-                self._wider[width] = Segments(sizes.flow, sizes.hardware, sizes.lines, width)
-            wider = SlicedScheduler(sizes, self._wider[width], mask, choice.option)
-            if wider.end >= beta:
+            wider = self._priced(mask, choice.option, width)
+            if wider.buffer_bytes >= beta:
                 break
-            if wider.weight_bytes == choice.weight_bytes and wider.even:
+            if wider.dram == planned:
                 best = wider
-        return Scheduled(best.end, best.build)
+        return Scheduled(best.buffer_bytes, partial(lower_priced, best.price), best.nest)
+
+    def _priced(self, mask: int, option: SlicedOption, width: int) -> _PricedNest:
+        """The nest of an option in slices of `width` channels."""
+        segments = self.sliced.segments
+        if width != segments.width:
+            if width not in self._wider:
+                self._wider[width] = Segments(segments.flow, segments.hardware, segments.lines, width)
+            segments = self._wider[width]
+        nest = sliced_nest(self.sliced.rows, segments, mask, option)
+        price = self._pricing.price(mask, nest)
+        parameters = self.groups.parameter_bytes(mask)
+        dram = DramBytes(int(price.input[0]), int(price.output[0]), int(price.weight[0]), parameters)
+        need = segments.hardware.buffer_need(int(price.map_bytes[0]), int(price.constant_bytes[0]))
+        return _PricedNest(nest, price, dram, need)
+
+    @cached_property
+    def _pricing(self) -> NestPricing:
+        return NestPricing(self.sliced.segments.layout, self.groups.line_buffers)
 
     def schedule_now(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """The schedule with the narrowest slices, laid out when its steps are made."""
+        """The schedule with the narrowest slices."""
         choice = self._chosen(mask, beta)
-        return Scheduled(
-            choice.buffer_bytes,
-            lambda limit: SlicedScheduler(self.sliced, self.sliced.segments, mask, choice.option).build(
-                limit
-            ),
-        )
+        narrow = self._priced(mask, choice.option, self.groups.hardware.channel_align)
+        return Scheduled(narrow.buffer_bytes, partial(lower_priced, narrow.price), narrow.nest)
 
     def need(self, mask: int) -> int:
         """F_beta in as many bands and parts as there may be."""
@@ -118,9 +143,8 @@ class SlicedMode(ExecutionMode):
         choice = self.sliced.cheapest(mask, beta) or self.sliced.cheapest(mask, least + 1)
         if choice is None:
             return
-        yield from map(
-            place_use, SlicedScheduler(self.sliced, self.sliced.segments, mask, choice.option).places
-        )
+        priced = self._priced(mask, choice.option, self.groups.hardware.channel_align)
+        yield from fullest_uses(Placement(priced.price).places, self.groups.hardware)
 
     def never(self, mask: int) -> str:
         """The first operator with which the group is no segment."""
@@ -144,7 +168,7 @@ class SlicedMode(ExecutionMode):
 
     def may_fit(self, mask: int, bound: Segment | None, beta: int) -> bool:
         """The bound never falls."""
-        return bound is not None and min(bound.floor, bound.alone) < beta
+        return bound is not None and bound.least < beta
 
     def least(self, op: int) -> int:
         """The bound of the operator alone, which is on chip in no other way where it follows on slices."""

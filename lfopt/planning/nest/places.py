@@ -10,16 +10,18 @@ from lfopt.planning.nest.price import Figure, NestPrice
 from lfopt.planning.nest.tree import (
     CarriedPart,
     Held,
+    LateInput,
     Node,
     PartialSums,
     RowLeaf,
     Seq,
+    StayingPart,
     Stream,
     children,
 )
 from lfopt.planning.steps.addresses import Life, allocate
 
-Key = Held | Stream | CarriedPart
+Key = Held | Stream | CarriedPart | LateInput | StayingPart
 
 
 class Allocation(NamedTuple):
@@ -127,11 +129,28 @@ class Placement:
         for i in self._held_sums(node):
             rows, size = map(single, self.price.sums_place(i))
             yield Allocation(PartialSums(i), layout.sums_name(i), "sum", rows, size)
-        for i, size in self.price.running_sums(node).items() if isinstance(node, RowLeaf) else ():
+        if isinstance(node, RowLeaf):
+            yield from self._leaf_allocations(node)
+        for number, stream in enumerate(self.nest.streams, 1):
+            if stream.home is not node:
+                continue
+            for name, box in self.price.staying(stream):
+                yield Allocation(StayingPart(name), name, "weight", 1, layout.constant_bytes(name, box))
+            if size := self.price.stream_block(stream):
+                name = layout.place_name("weight blocks" if number == 1 else f"weight blocks {number}")
+                yield Allocation(stream, name, "weight", stream.slots, size)
+
+    def _leaf_allocations(self, leaf: RowLeaf) -> Iterator[Allocation]:
+        """What a row engine holds beside its maps: sums of reductions that run, and what comes late."""
+        layout = self.layout
+        for i, size in self.price.running_sums(leaf).items():
             yield Allocation(PartialSums(i), layout.sums_name(i), "sum", 1, size)
-        for stream in self.nest.streams:
-            if stream.home is node and (size := self.price.stream_block(stream)):
-                yield Allocation(stream, layout.place_name("weight blocks"), "weight", stream.slots, size)
+        for late in self.price.regions.late_inputs(leaf) if not leaf.at_once else ():
+            rows, size = map(single, self.price.late_place(late))
+            name = self.flow.maps[late.map].name
+            if late.map in self.homes:
+                name = layout.place_name(f"{name} beside")
+            yield Allocation(late, name, "map", rows, size)
 
     def held_constants(self, node: Node) -> list[str]:
         """Constants that a node holds, in the order of their readers."""

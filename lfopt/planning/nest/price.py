@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from lfopt.ir import Box, Span, cut, row_axis, whole
-from lfopt.ops import Dataflow
+from lfopt.ops import MapRead
 from lfopt.ops.footprint import footprint
 from lfopt.planning.line_buffers.lbdf import LineBuffers
 from lfopt.planning.line_buffers.lines import Lines
 from lfopt.planning.line_buffers.seen import SeenInput
-from lfopt.planning.line_buffers.streamed_group import is_parameter
+from lfopt.planning.nest.constants import AxisBlocks, ConstantSizes, StreamedBytes
 from lfopt.planning.nest.regions import Regions, folded_extent
 from lfopt.planning.nest.spans import BlockGrid, Ints
 from lfopt.planning.nest.tree import (
@@ -26,6 +26,7 @@ from lfopt.planning.nest.tree import (
     Blocks,
     CarriedPart,
     GroupNest,
+    LateInput,
     Node,
     PartialSums,
     RowLeaf,
@@ -34,15 +35,15 @@ from lfopt.planning.nest.tree import (
 )
 from lfopt.planning.steps.layout import BufferLayout
 
-AxisBlocks = tuple[int, Blocks]  # blocks of one axis of a result
 Figure = Ints | int  # (ways,) int64, or one number where all ways are alike
 
 
-class StreamedBytes(NamedTuple):
-    """Constants of an operator that pass through a stream."""
+class _Cut(NamedTuple):
+    """How the blocks of a loop cut a map."""
 
-    largest: int  # bytes of the largest block
-    total: int  # DRAM bytes of all blocks, each loaded once
+    axis: int | None  # of the map; None: none
+    extent: Ints | None  # (entries,) indices along the axis in each block; None: whatever the block, all
+    grid: BlockGrid
 
 
 class NestPricing:
@@ -57,21 +58,13 @@ class NestPricing:
         self.line_buffers = line_buffers
         self.plain_lines = Lines.plain(layout.flow)  # without reductions that run along with their operand
         self._row_bytes: dict[int, int] = {}  # per map, as far as it was asked for
-        self._constants: dict[str, int] = {}
-        self._names: dict[int, tuple[str, ...]] = {}
-        self._passing: dict[tuple[int, tuple[str, ...], AxisBlocks | None, Blocks | None], StreamedBytes] = {}
+        self.constants = ConstantSizes(layout)
 
     def price(
         self, mask: int, nest: GroupNest, ways: Mapping[BlockLoop, BlockGrid] | None = None
     ) -> NestPrice:
         """The figures of a group. `ways`: of the free loop, how it may be cut; else as the nest says."""
         return NestPrice(self, mask, nest, ways or {})
-
-    def constant_bytes(self, name: str) -> int:
-        """Bytes of a whole constant."""
-        if name not in self._constants:
-            self._constants[name] = self.layout.constant_bytes(name, whole(self.flow.graph.shape(name)))
-        return self._constants[name]
 
     def row_bytes(self, m: int, cut: Sequence[tuple[int, Figure]]) -> Figure:
         """Bytes on chip of one row of a map of which only so many indices are there along some axes."""
@@ -83,61 +76,6 @@ class NestPricing:
         if m not in self._row_bytes:
             self._row_bytes[m] = self.layout.hardware.row_bytes(self.flow.maps[m])
         return self._row_bytes[m]
-
-    def passing_names(self, op: int, stream: Stream) -> tuple[str, ...]:
-        """Constants that an operator takes from a stream, in the order of its inputs."""
-        if op not in self._names:
-            self._names[op] = data_constants(self.flow, op)
-        return tuple([name for name in self._names[op] if name in stream.constants])
-
-    def passing(
-        self, op: int, names: tuple[str, ...], out: AxisBlocks | None, inputs: Blocks | None
-    ) -> StreamedBytes:
-        """Bytes of constants that an operator takes in blocks of its output and input channels.
-
-        A constant that is read when sums are finished comes with the last block of input channels.
-        """
-        key = op, names, out, inputs
-        if key not in self._passing:
-            self._passing[key] = self._pass(*key)
-        return self._passing[key]
-
-    def _pass(
-        self, op: int, names: tuple[str, ...], out: AxisBlocks | None, inputs: Blocks | None
-    ) -> StreamedBytes:
-        result = whole(self.flow.calls[op].result)
-        results: list[tuple[Box, int]] = [(result, 1)]
-        if out is not None:
-            axis, blocks = out
-            results = [(cut(result, axis, span), times) for span, times in blocks.by_width(result[axis][1])]
-        folded: list[tuple[Span | None, int]] = [(None, 1)]
-        last: Span | None = None
-        if inputs is not None:
-            extent = folded_extent(self.flow, op)
-            folded = [*inputs.by_width(extent)]
-            last = inputs.span(-1, extent)
-        largest = total = 0
-        for box, of_box in results:
-            late = self._block_bytes(op, names, box, None, late=True) if last is not None else 0
-            largest = max(largest, late + self._block_bytes(op, names, box, last, late=False))
-            total += of_box * late
-            for span, of_span in folded:
-                size = self._block_bytes(op, names, box, span, late=None if last is None else False)
-                total += of_box * of_span * size
-                largest = max(largest, size)
-        return StreamedBytes(largest, total)
-
-    def _block_bytes(
-        self, op: int, names: tuple[str, ...], out: Box, inputs: Span | None, *, late: bool | None
-    ) -> int:
-        """Bytes of a block of constants; `late`: of biases alone, which finished sums take, or of others."""
-        call = self.flow.calls[op]
-        size = 0
-        for name in names:
-            index = call.inputs.index(name)
-            if late is None or late == (index > 1):
-                size += self.layout.constant_bytes(name, footprint(call, index, out, inputs=inputs))
-        return size
 
 
 class NestPrice:
@@ -152,17 +90,63 @@ class NestPrice:
         self.pricing = pricing
         self.layout = pricing.layout
         self.flow = pricing.flow
+        self.constants = pricing.constants
         self.mask = mask
         self.nest = nest
         line_buffers = pricing.line_buffers
         lines = line_buffers.lines if nest.row_engines and line_buffers else pricing.plain_lines
         self.lines = lines
         self.running = lines.running
-        self.rings: dict[int, int] = {}
+        operands = {i: self._operands(i) for i in nest.leaf_of}
+        self.regions = Regions(self.flow, mask, nest, operands, lines.iterations, ways)
+        self.rings: dict[int, Figure] = {}  # rows by map
         for leaf in nest.row_engines:
             assert line_buffers is not None, "a row engine has rings"
-            self.rings |= line_buffers.ring_rows(sum(1 << i for i in leaf.operators), leaf.band_rows)
-        self.regions = Regions(self.flow, mask, nest, lines.operands, lines.iterations, ways)
+            self.rings |= self._rings(leaf, line_buffers)
+
+    def _operands(self, op: int) -> list[MapRead]:
+        """Rows that an operator reads. Nothing waits for a map that a group before has reduced."""
+        own = self.lines.operands[op]
+        if self.running >> op & 1:
+            return [*own]
+        plain = self.flow.operands[op]
+        return [
+            waiting if self.flow.makes(self.mask, waiting.map) else read
+            for waiting, read in zip(own, plain, strict=True)
+        ]
+
+    def _rings(self, leaf: RowLeaf, line_buffers: LineBuffers) -> Mapping[int, Figure]:
+        """Rows of the ring of every map that a row engine touches, the most of any block."""
+        mask = sum(1 << i for i in leaf.operators)
+        bands = [loop for loop in self.nest.loops_to[leaf] if loop.axis == "rows"]
+        if not bands:
+            return line_buffers.ring_rows(mask, leaf.band_rows)
+        (loop,) = bands
+        spans = self.regions.spans[loop]
+        computed = {i: (spans.made[i].start.tolist(), spans.made[i].stop.tolist()) for i in leaf.operators}
+        late = {
+            (i, operand.input)
+            for i in leaf.operators
+            for operand in self.flow.operands[i]
+            if self.regions.is_late(i, operand)
+        }
+        grid = self.regions.grids[loop]
+        held: dict[tuple[Span, ...], dict[int, int]] = {}  # by the rows that operators make
+        of_bands: list[dict[int, int]] = []
+        for entry in range(int(grid.counts.sum())):
+            rows = {i: (start[entry], stop[entry]) for i, (start, stop) in computed.items()}
+            key = tuple(rows.values())
+            if key not in held:
+                held[key] = line_buffers.ring_rows_of_band(
+                    mask, rows, leaf.band_rows, late, last_lead=leaf.last_lead
+                )
+            of_bands.append(held[key])
+        rings: dict[int, Figure] = {
+            m: grid.most(np.array([of_band[m] for of_band in of_bands], np.int64)) for m in of_bands[0]
+        }
+        summed = {i for around in self.nest.loops_to[leaf] for i in around.folds}
+        finished = (m for i in summed & {*leaf.operators} for m in self.flow.results[i])
+        return rings | dict.fromkeys(finished, 1)  # sums are finished row by row
 
     # -- on chip ---------------------------------------------------------------------------------------------
 
@@ -189,6 +173,9 @@ class NestPrice:
                 yield home, rows * row_bytes
         for leaf in self.nest.row_engines:
             yield leaf, sum(self.running_sums(leaf).values())
+            for late in self.regions.late_inputs(leaf):
+                rows, row_bytes = self.late_place(late)
+                yield leaf, rows * row_bytes
 
     @cached_property
     def constant_bytes(self) -> Ints:
@@ -196,10 +183,41 @@ class NestPrice:
         own: dict[Node, Figure] = {}
         for held, home in self.regions.homes.items():
             if isinstance(held, str):
-                own[home] = own.get(home, 0) + self.pricing.constant_bytes(held)
+                own[home] = own.get(home, 0) + self.constants.whole(held)
         for stream in self.nest.streams:
-            own[stream.home] = own.get(stream.home, 0) + stream.slots * self.stream_block(stream)
+            staying = sum(self.layout.constant_bytes(name, box) for name, box in self.staying(stream))
+            passing = stream.slots * self.stream_block(stream)
+            own[stream.home] = own.get(stream.home, 0) + staying + passing
         return _need(self.nest, own)
+
+    def staying(self, stream: Stream) -> Iterator[tuple[str, Box]]:
+        """The parts of constants that stay on chip instead of passing."""
+        for i in self.nest.operators[stream.home] if stream.stays else ():
+            out, inputs = self.blocks_of(i)
+            call = self.flow.calls[i]
+            result = whole(call.result)
+            first: Span | None = None
+            if inputs is not None:
+                first = (0, min(stream.stays, folded_extent(self.flow, i)))
+            elif out is not None:
+                axis, _ = out
+                result = cut(result, axis, (0, min(stream.stays, call.result[axis])))
+            for name in self.constants.names(i, stream):
+                index = call.inputs.index(name)
+                passes_last = first is not None and index > 1 and first[1] < folded_extent(self.flow, i)
+                if not passes_last:
+                    yield name, footprint(call, index, result, inputs=None if index > 1 else first)
+
+    def blocks_of(self, op: int) -> tuple[AxisBlocks | None, Blocks | None]:
+        """How loops cut the results of an operator, and the input channels that it sums over."""
+        out: AxisBlocks | None = None
+        inputs: Blocks | None = None
+        for loop in self.nest.loops_to[self.nest.leaf_of[op]]:
+            if op in loop.folds:
+                inputs = loop.blocks
+            elif (axis := self.regions.channels_cut(loop, op)) is not None:
+                out = axis, loop.blocks
+        return out, inputs
 
     def map_place(self, m: int) -> tuple[Figure, Figure]:
         """(rows, bytes of a row) of the place of a map."""
@@ -217,7 +235,14 @@ class NestPrice:
         line_buffers = self.pricing.line_buffers
         if line_buffers is None or not self.nest.row_engines:
             return None
+        if any(loop.axis != "columns" for loop in self.nest.loops_to[self.regions.homes[m]]):
+            return None
         return line_buffers.seen.of(self.mask, m)
+
+    def late_place(self, late: LateInput) -> tuple[Figure, Figure]:
+        """(rows, bytes of a row) of the place of a map that a leaf loads when sums are finished."""
+        extent = self.regions.held_late(late)
+        return extent.rows, self.pricing.row_bytes(late.map, extent.cut)
 
     def carried_place(self, part: CarriedPart) -> tuple[Figure, Figure]:
         """(rows, bytes of a row) of the place of what a loop keeps of a map."""
@@ -232,13 +257,38 @@ class NestPrice:
         return extent.rows, size // hardware.element_bytes * hardware.accumulator_bytes
 
     def running_sums(self, leaf: RowLeaf) -> dict[int, int]:
-        """Bytes of the sums of reductions that take their operand row by row, by operator of a row engine."""
-        running = () if leaf.at_once else (i for i in leaf.operators if self.running >> i & 1)
-        return {i: self.layout.sums_row(whole(self.flow.calls[i].result)) for i in running}
+        """Bytes of the sums of reductions that take their operand row by row, by operator of a row engine.
+
+        Those that no other node holds.
+        """
+        if leaf.at_once:
+            return {}
+        homes = self.nest.homes
+        running = (i for i in leaf.operators if self.running >> i & 1 and PartialSums(i) not in homes)
+        return {i: self.layout.sums_row(self._widest_result(i)) for i in running}
+
+    def _widest_result(self, op: int) -> Box:
+        """The result of an operator in the widest block of its channels."""
+        result = whole(self.flow.calls[op].result)
+        out, _ = self.blocks_of(op)
+        if out is None:
+            return result
+        axis, blocks = out
+        return cut(result, axis, (0, blocks.widest(result[axis][1])))
 
     def stream_block(self, stream: Stream) -> int:
-        """Bytes of the largest block that passes through a stream."""
-        return max((constants.largest for constants, _ in self._passing[stream]), default=0)
+        """Bytes of the largest block that passes through a stream.
+
+        All operators of a row engine take theirs at once.
+        """
+        largest: dict[RowLeaf, int] = {}
+        for i, constants, _ in self._passing[stream]:
+            leaf = self.nest.leaf_of[i]
+            if leaf.at_once:
+                largest[leaf] = max(largest.get(leaf, 0), constants.largest)
+            else:
+                largest[leaf] = largest.get(leaf, 0) + constants.largest
+        return max(largest.values(), default=0)
 
     # -- over the port ---------------------------------------------------------------------------------------
 
@@ -248,7 +298,10 @@ class NestPrice:
         total: Figure = 0
         for held in self.regions.homes:
             if isinstance(held, int) and not self.flow.makes(self.mask, held):
-                total = total + self._moved(held, load=True)
+                total = total + self._loaded(held)
+        for leaf in self.nest.row_engines:
+            for late in self.regions.late_inputs(leaf):
+                total = total + self._loaded_late(late)
         return np.atleast_1d(total)
 
     @cached_property
@@ -256,7 +309,7 @@ class NestPrice:
         """DRAM bytes of maps that are stored."""
         total: Figure = 0
         for m in self.flow.leaving(self.mask):
-            total = total + self._moved(m, load=False)
+            total = total + self._stored(m)
         return np.atleast_1d(total)
 
     @cached_property
@@ -265,33 +318,79 @@ class NestPrice:
         total: Figure = 0
         for held, home in self.regions.homes.items():
             if isinstance(held, str):
-                total = total + self.pricing.constant_bytes(held) * self._entries(home)
+                total = total + self.constants.whole(held) * self._entries(home)
         for passing in self._passing.values():
-            for constants, times in passing:
+            for _, constants, times in passing:
                 total = total + constants.total * times
+        for stream in self.nest.streams:
+            entries = self._entries(stream.home)
+            for name, box in self.staying(stream):
+                total = total + self.layout.constant_bytes(name, box) * entries
         for i in self.nest.leaf_of:  # rows picked from a constant in DRAM go straight into the result
             if any(weight.gathered for weight in self.flow.weights[i]):
                 total = total + self.layout.gathered_bytes(i, whole(self.flow.calls[i].result))
         return np.atleast_1d(total)
 
-    def _moved(self, m: int, *, load: bool) -> Figure:
-        """DRAM bytes of a map that is loaded, or stored, in each block of the loops around its home."""
-        tensor = self.flow.maps[m]
+    def _loaded(self, m: int) -> Figure:
+        """DRAM bytes of a map that its home loads, in each block of the loops around it."""
         home = self.regions.homes[m]
+        cuts: list[_Cut] = []
+        for loop in self.nest.loops_to[home]:
+            if loop is home:
+                continue
+            if loop.cuts_channels:
+                inputs = self.regions.input_channels(loop, m)
+                extent = None if inputs is None else inputs.stop - inputs.start
+            else:
+                own = self.regions.along(loop, m)
+                extent = None if own is None else own.stop - own.start
+            cuts.append(_Cut(self.regions.axis_cut(loop, m), extent, self.regions.grids[loop]))
+        return self._moved(m, cuts)
+
+    def _loaded_late(self, late: LateInput) -> Figure:
+        """DRAM bytes of a map that a leaf loads when sums are finished."""
+        cuts: list[_Cut] = []
+        for loop in self.nest.loops_to[late.leaf]:
+            grid = self.regions.grids[loop]
+            if loop.axis == "rows":
+                own = self.regions.late_rows(loop, late)
+                cuts.append(_Cut(row_axis(self.flow.maps[late.map].shape), own.stop - own.start, grid))
+            elif not {*late.leaf.operators} & {*loop.folds}:  # those that sum load with their last block
+                inputs = self.regions.input_channels(loop, late.map, late=True)
+                extent = None if inputs is None else inputs.stop - inputs.start
+                cuts.append(_Cut(None if inputs is None else inputs.axis, extent, grid))
+        return self._moved(late.map, cuts)
+
+    def _stored(self, m: int) -> Figure:
+        """DRAM bytes of a result that its home stores, each element once."""
+        home = self.regions.homes[m]
+        maker = self.flow.producer[m]
+        cuts: list[_Cut] = []
+        for loop in self.nest.loops_to[home]:
+            if loop is home:
+                continue
+            axis = self.regions.axis_cut(loop, m)
+            if self.runs_through(loop, maker):
+                continue
+            if not loop.cuts_channels:
+                start, stop = self.regions.spans[loop].stored[maker]
+                cuts.append(_Cut(axis, stop - start, self.regions.grids[loop]))
+            elif axis is not None:
+                extent = np.diff(loop.blocks.ends(self.flow.maps[m].shape[axis]))
+                cuts.append(_Cut(axis, extent, self.regions.grids[loop]))
+        return self._moved(m, cuts)
+
+    def _moved(self, m: int, cuts: Sequence[_Cut]) -> Figure:
+        """DRAM bytes of a map in the blocks of loops that cut it so."""
+        tensor = self.flow.maps[m]
         align = self.layout.hardware.dram_row_align
         rows: Figure = tensor.rows
         times: Figure = 1
         parts: list[tuple[int, Ints, BlockGrid]] = []  # (axis, its extent in each block, the blocks)
-        for loop in self.nest.loops_to[home]:
-            if loop is home:
-                continue
-            grid = self.regions.grids[loop]
-            extent = self._extents(loop, m, load=load)
+        for axis, extent, grid in cuts:
             if extent is None:
                 times = times * grid.counts
-                continue
-            axis = self.regions.axis_cut(loop, m)
-            if axis is None:
+            elif axis is None:
                 times = times * grid.total(np.minimum(extent, 1))
             elif axis == row_axis(tensor.shape):
                 rows = grid.total(extent)
@@ -307,21 +406,6 @@ class NestPrice:
             size = size // tensor.shape[other] * int(widths.sum())
         return times * rows * grid.total(-(-size // align) * align)
 
-    def _extents(self, loop: BlockLoop, m: int, *, load: bool) -> Ints | None:
-        """(entries,): what a block of a loop loads, or stores, of a map; None if it is not cut."""
-        if loop.cuts_channels:
-            axis = self.regions.axis_cut(loop, m)
-            if axis is None:
-                return None
-            return np.diff(loop.blocks.ends(self.flow.maps[m].shape[axis]))
-        own = self.regions.along(loop, m)
-        if own is None:
-            return None
-        start, stop = (
-            (own.start, own.stop) if load else self.regions.spans[loop].stored[self.flow.producer[m]]
-        )
-        return stop - start
-
     def _entries(self, home: Node) -> Figure:
         """How often a node is entered."""
         times: Figure = 1
@@ -330,27 +414,28 @@ class NestPrice:
         return times
 
     @cached_property
-    def _passing(self) -> dict[Stream, list[tuple[StreamedBytes, Figure]]]:
-        """Per stream: constants of each operator that pass through it, and how often all of them do."""
+    def _passing(self) -> dict[Stream, list[tuple[int, StreamedBytes, Figure]]]:
+        """Per stream: (operator, its constants that pass through, how often all of them do)."""
         return {stream: [*self._passing_through(stream)] for stream in self.nest.streams}
 
-    def _passing_through(self, stream: Stream) -> Iterator[tuple[StreamedBytes, Figure]]:
+    def _passing_through(self, stream: Stream) -> Iterator[tuple[int, StreamedBytes, Figure]]:
         for i in self.nest.operators[stream.home]:
-            names = self.pricing.passing_names(i, stream)
+            names = self.constants.names(i, stream)
             if not names:
                 continue
-            out: AxisBlocks | None = None
-            inputs: Blocks | None = None
             times: Figure = 1
             for loop in self.nest.loops_to[self.nest.leaf_of[i]]:
-                if i in loop.folds:
-                    inputs = loop.blocks
-                elif loop.cuts_channels:
-                    axis = self.regions.channels_cut(loop, i)
-                    out = out if axis is None else (axis, loop.blocks)
-                else:
+                if not loop.cuts_channels or self.is_made_again(loop, i):
                     times = times * self.regions.grids[loop].counts
-            yield self.pricing.passing(i, names, out, inputs), times
+            yield i, self.constants.passing(i, names, *self.blocks_of(i), stream.stays), times
+
+    def runs_through(self, loop: BlockLoop, op: int) -> bool:
+        """Whether an operator takes its operand row by row, block after block of a loop over rows."""
+        return loop.axis == "rows" and bool(self.running >> op & 1)
+
+    def is_made_again(self, loop: BlockLoop, op: int) -> bool:
+        """Whether every block of a loop over channels makes all of an operator's result again."""
+        return loop.cuts_channels and op not in loop.folds and self.regions.channels_cut(loop, op) is None
 
     # -- work ------------------------------------------------------------------------------------------------
 
@@ -365,6 +450,8 @@ class NestPrice:
             macs: Figure = self.flow.macs[i]
             every = 1
             for loop in self.nest.loops_to[leaf] if macs else ():
+                if self.is_made_again(loop, i):
+                    macs = macs * loop.blocks.count
                 own = None if loop.cuts_channels else self.regions.spans[loop].made.get(i)
                 if own is not None:
                     every *= self.regions.indices(loop, i)
@@ -386,11 +473,3 @@ def _need(nest: GroupNest, own: Mapping[Node, Figure]) -> Ints:
             on_path = on_path + own.get(around, 0)
         need = np.maximum(need, on_path)
     return np.atleast_1d(need)
-
-
-def data_constants(flow: Dataflow, op: int) -> tuple[str, ...]:
-    """Constants that an operator reads as data, in the order of its inputs."""
-    call = flow.calls[op]
-    names = {w.name for w in flow.weights[op] if not w.gathered}
-    read = (name for k, name in enumerate(call.inputs) if name in names and not is_parameter(call, k))
-    return tuple(dict.fromkeys(read))

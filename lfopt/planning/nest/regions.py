@@ -13,14 +13,35 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lfopt.ir import row_axis
+from lfopt.ir import Span, cut, row_axis, whole
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Dataflow, Family, MapRead, Tiling
 from lfopt.ops.columns import column_count, column_reads
-from lfopt.planning.nest.spans import AxisSpans, BlockGrid, Ints, Spans, kept_from, spans_in_blocks
-from lfopt.planning.nest.tree import Axis, BlockLoop, CarriedPart, GroupNest, Held, Node, PartialSums, RowLeaf
+from lfopt.ops.footprint import footprint
+from lfopt.planning.nest.spans import (
+    AxisSpans,
+    BlockGrid,
+    Ints,
+    SpanReader,
+    Spans,
+    kept_from,
+    passing_spans,
+    spans_in_blocks,
+)
+from lfopt.planning.nest.tree import (
+    Axis,
+    BlockLoop,
+    CarriedPart,
+    GroupNest,
+    Held,
+    LateInput,
+    Node,
+    PartialSums,
+    RowLeaf,
+)
 
 Shape = tuple[int, ...]
+FEW_BLOCKS = 16  # blocks that are all looked at
 
 
 class HeldExtent(NamedTuple):
@@ -31,6 +52,14 @@ class HeldExtent(NamedTuple):
 
     rows: Ints | int
     cut: tuple[tuple[int, Ints | int], ...]  # (axis, indices along it) of the other axes that loops cut
+
+
+class InputChannels(NamedTuple):
+    """What the blocks of a loop over channels read of a map from outside."""
+
+    axis: int  # of the map
+    start: Ints  # (blocks,)
+    stop: Ints
 
 
 def axis_of(axis: Axis, shape: Shape) -> int | None:
@@ -68,7 +97,7 @@ def folded_extent(flow: Dataflow, op: int) -> int:
 class Regions:
     """Regions of one group's nest.
 
-    `operands`: per operator of the dataflow, the rows that it reads of maps. `heights`: per operator, the
+    `operands`: per operator of the group, the rows that it reads of maps. `heights`: per operator, the
     rows in which it advances. `ways`: of a loop, how it may be cut; by default as the nest says.
     """
 
@@ -77,7 +106,7 @@ class Regions:
         flow: Dataflow,
         mask: int,
         nest: GroupNest,
-        operands: Sequence[Sequence[MapRead]],
+        operands: Mapping[int, Sequence[MapRead]],
         heights: Sequence[int],
         ways: Mapping[BlockLoop, BlockGrid],
     ) -> None:
@@ -88,6 +117,8 @@ class Regions:
         self.heights = heights
         loops = (node for node in nest.paths if isinstance(node, BlockLoop))
         self.grids = {loop: ways.get(loop) or BlockGrid([loop.blocks]) for loop in loops}
+        self._summing_inside: dict[BlockLoop, int] = {}
+        self._inputs: dict[tuple[BlockLoop, int, bool], InputChannels | None] = {}
 
     # -- homes -----------------------------------------------------------------------------------------------
 
@@ -103,7 +134,7 @@ class Regions:
         users: dict[Held, list[RowLeaf]] = {}
         streamed = {name for stream in self.nest.streams for name in stream.constants}
         for i, leaf in self.nest.leaf_of.items():
-            tensors: list[Held] = [o.map for o in self.flow.operands[i]]
+            tensors: list[Held] = [o.map for o in self.flow.operands[i] if not self.is_late(i, o)]
             # what an operator makes at once, and nothing reads, takes no space
             tensors += [m for m in self.flow.results[i] if not leaf.at_once or self._is_read(m)]
             tensors += [w.name for w in self.flow.weights[i] if not w.gathered and w.name not in streamed]
@@ -122,6 +153,37 @@ class Regions:
             if maker in loop.folds or (loop.cuts_channels and from_outside):
                 return self.nest.parent(loop) or loop
         return around
+
+    def is_late(self, op: int, operand: MapRead) -> bool:
+        """Whether an operator reads a map from outside when its sums are finished, row by row as it needs it.
+
+        Not where a node around the leaf holds the map.
+        """
+        leaf = self.nest.leaf_of[op]
+        if leaf.at_once or self.flow.makes(self.mask, operand.map):
+            return False
+        if operand.input < len(self.flow.calls[op].operator.inputs):
+            return False
+        if not any(op in loop.folds for loop in self.nest.loops_to[leaf]):
+            return False
+        home = self.nest.homes.get(operand.map)
+        return home is leaf or home not in self.nest.paths[leaf]
+
+    def late_inputs(self, leaf: RowLeaf) -> list[LateInput]:
+        """What a leaf loads when sums are finished, in the order of the operators."""
+        maps = (o.map for i in leaf.operators for o in self.flow.operands[i] if self.is_late(i, o))
+        return [LateInput(m, leaf) for m in dict.fromkeys(maps)]
+
+    def late_rows(self, loop: BlockLoop, late: LateInput) -> AxisSpans:
+        """Rows of a map that the last blocks of sums load in each block of a loop over rows."""
+        computed = self.spans[loop].made
+        readers = [
+            SpanReader(computed[i]._replace(start=computed[i].new), operand.reads)
+            for i in late.leaf.operators
+            for operand in self.operands[i]
+            if operand.map == late.map and self.is_late(i, operand)
+        ]
+        return passing_spans(self.grids[loop], readers)
 
     def _is_read(self, m: int) -> bool:
         return self.flow.is_output[m] or bool(self.flow.readers[m])
@@ -149,9 +211,9 @@ class Regions:
         fresh = {m for m, home in self.homes.items() if home in inside and m not in self.nest.carried}
         if loop.axis == "rows":
             covering = bool(self.nest.carried)
-            reads = self.operands
+            early = {i: [o for o in self.operands[i] if not self.is_late(i, o)] for i in operators}
             rows = self.heights
-            return spans_in_blocks(self.flow, operators, grid, fresh, reads, rows, covering=covering)
+            return spans_in_blocks(self.flow, operators, grid, fresh, early, rows, covering=covering)
         reads = {i: self._column_reads(i) for i in operators}
         columns = {i: column_count(self.flow.calls[i].result) for i in operators}
         return spans_in_blocks(self.flow, operators, grid, fresh, reads, columns, covering=True)
@@ -166,11 +228,21 @@ class Regions:
         """The axis of an operator's results that a loop over channels cuts; None: it cuts none.
 
         An operator in the loop makes channels from the same channels of its operands, unless it sums over
-        them.
+        them. What an operator sums over inside the loop is made again in each of its blocks.
         """
         if not loop.cuts_channels or op in loop.folds or op not in self.nest.operators[loop]:
             return None
+        if self._summed(loop) & self.flow.descendants[op]:
+            return None
         return channel_axis(self.flow, op, loop.axis)
+
+    def _summed(self, loop: BlockLoop) -> int:
+        """Mask of the operators that sum over the blocks of loops inside this one."""
+        if loop not in self._summing_inside:
+            inside = (node for node, path in self.nest.paths.items() if loop in path and node is not loop)
+            folds = (i for node in inside if isinstance(node, BlockLoop) for i in node.folds)
+            self._summing_inside[loop] = sum(1 << i for i in {*folds})
+        return self._summing_inside[loop]
 
     def _column_reads(self, op: int) -> list[MapRead]:
         reads: list[MapRead] = []
@@ -181,10 +253,68 @@ class Regions:
         return reads
 
     def axis_cut(self, loop: BlockLoop, m: int) -> int | None:
-        """The axis of a map that a loop cuts."""
-        if loop.cuts_channels:
+        """The axis of a map that a loop cuts; of a map from outside, where the loop is around its home."""
+        if not loop.cuts_channels:
+            return axis_of(loop.axis, self.flow.maps[m].shape)
+        if self.flow.makes(self.mask, m):
             return self.channels_cut(loop, self.flow.producer[m])
-        return axis_of(loop.axis, self.flow.maps[m].shape)
+        inputs = self.input_channels(loop, m)
+        return None if inputs is None else inputs.axis
+
+    def input_channels(self, loop: BlockLoop, m: int, *, late: bool = False) -> InputChannels | None:
+        """What the blocks of a loop over channels read of a map from outside; None: all of it, every time.
+
+        `late`: when sums are finished.
+        """
+        key = loop, m, late
+        if key not in self._inputs:
+            self._inputs[key] = self._input_channels(loop, m, late=late)
+        return self._inputs[key]
+
+    def _input_channels(self, loop: BlockLoop, m: int, *, late: bool) -> InputChannels | None:
+        axis = CHANNEL_AXIS_OF_RANK.get(len(self.flow.maps[m].shape))
+        readers = [
+            (i, operand.input)
+            for i in self.nest.operators[loop]
+            for operand in self.flow.operands[i]
+            if operand.map == m and self.is_late(i, operand) == late
+        ]
+        if axis is None or not all(self._reads_blocks(loop, i, k, m) for i, k in readers):
+            return None
+        count = loop.blocks.count
+        ends = loop.blocks.ends(self.flow.maps[m].shape[axis])
+        own = InputChannels(axis, ends[:-1], ends[1:])  # of as many blocks of the map itself
+
+        def read(block: int) -> Span:
+            spans = [self._channels_read(loop, i, k, block)[axis] for i, k in readers]
+            return min(start for start, _ in spans), max(stop for _, stop in spans)
+
+        looked_at = {0, 1, count // 2, count - 2, count - 1}
+        if count > FEW_BLOCKS and all(read(b) == (own.start[b], own.stop[b]) for b in looked_at):
+            return own
+        spans = np.array([read(block) for block in range(count)], np.int64)
+        return InputChannels(axis, spans[:, 0], spans[:, 1])
+
+    def _reads_blocks(self, loop: BlockLoop, op: int, k: int, m: int) -> bool:
+        """Whether what an operator reads of a map depends on the block of a loop over channels."""
+        if self.flow.calls[op].shape(k) != self.flow.maps[m].shape:
+            return False
+        call = self.flow.calls[op]
+        everything = footprint(call, k, whole(call.result))
+        ends = (0, loop.blocks.count - 1)
+        return any(self._channels_read(loop, op, k, block) != everything for block in ends)
+
+    def _channels_read(self, loop: BlockLoop, op: int, k: int, block: int) -> tuple[Span, ...]:
+        """The box that an operator reads of its k-th input in one block of a loop over channels."""
+        call = self.flow.calls[op]
+        out = whole(call.result)
+        axis = self.channels_cut(loop, op)
+        if axis is not None:
+            out = cut(out, axis, loop.blocks.span(block, call.result[axis]))
+        inputs = self.folded_span(loop, op, block) if op in loop.folds else None
+        if k >= len(call.operator.inputs):
+            inputs = None
+        return footprint(call, k, out, inputs=inputs)
 
     def along(self, loop: BlockLoop, m: int) -> AxisSpans | None:
         """Spans of a map along the axis of a loop over rows or columns; None if the loop does not cut it."""
@@ -264,12 +394,10 @@ class Regions:
         cut: list[tuple[int, Ints | int]] = []
         for loop in self.nest.loops_to[home]:
             if loop.cuts_channels:
-                axis = None if loop is home else self.axis_cut(loop, m)
-                if axis is not None:
-                    cut.append((axis, loop.blocks.widest(self.flow.maps[m].shape[axis])))
+                cut += [] if loop is home else self._channels_held(loop, m)
                 continue
             own = self.along(loop, m)
-            if own is None:
+            if own is None or (loop.axis == "rows" and self.flow.maps[m].rows == 1):
                 continue
             if loop.axis == "rows":
                 keeps = loop is home and not sums
@@ -277,6 +405,22 @@ class Regions:
             elif loop is not home and (axis := self.axis_cut(loop, m)) is not None:
                 cut.append((axis, self.grids[loop].most(own.stop - own.start)))
         return HeldExtent(rows, tuple(cut))
+
+    def _channels_held(self, loop: BlockLoop, m: int, *, late: bool = False) -> list[tuple[int, int]]:
+        """(axis, most indices along it) that a block of a loop over channels has of a map, if it is cut."""
+        if self.flow.makes(self.mask, m):
+            axis = self.channels_cut(loop, self.flow.producer[m])
+            return [] if axis is None else [(axis, loop.blocks.widest(self.flow.maps[m].shape[axis]))]
+        inputs = self.input_channels(loop, m, late=late)
+        return [] if inputs is None else [(inputs.axis, int((inputs.stop - inputs.start).max()))]
+
+    def held_late(self, late: LateInput) -> HeldExtent:
+        """The part of a map on chip that a leaf loads, a row at a time, when sums are finished."""
+        cut: list[tuple[int, Ints | int]] = []
+        for loop in self.nest.loops_to[late.leaf]:
+            if loop.cuts_channels:
+                cut += self._channels_held(loop, late.map, late=True)
+        return HeldExtent(1, tuple(cut))
 
     def _window(self, loop: BlockLoop, m: int, own: AxisSpans) -> Ints:
         """(ways,): rows from the lowest that is still read, or just made, to the highest that is there."""

@@ -132,13 +132,25 @@ def spans_in_blocks(
             readers.setdefault(operand.map, []).append(SpanReader(own, operand.reads))
     makers = {m for i in operators for m in flow.results[i]}
     loaded = {
-        m: _asked(
+        m: passing_spans(grid, reads)
+        if m in fresh and not covering
+        else _asked(
             grid, reads, None, reads[0].reads.rows_in, remade=m in fresh, covering=covering, is_made=False
         )
         for m, reads in readers.items()
         if m not in makers
     }
     return Spans(computed, loaded, stored, readers)
+
+
+def passing_spans(grid: BlockGrid, readers: Sequence[SpanReader]) -> AxisSpans:
+    """What blocks load of a map that is fresh in each of them; no index is left out."""
+    extent = readers[0].reads.rows_in
+    asked = _asked(grid, readers, None, extent, remade=True, covering=False, is_made=False)
+    stop = asked.stop.copy()
+    stop[grid.last] = extent
+    new = grid.before(stop)
+    return AxisSpans(np.minimum(asked.start, new), stop, new, asked.low)
 
 
 def _asked(

@@ -29,7 +29,7 @@ from typing import get_args
 
 from lfopt.ir import InvalidConfig
 from lfopt.ops import Dataflow
-from lfopt.ops.columns import column_count
+from lfopt.planning.nest.rules import broken_rule
 from lfopt.planning.nest.tree import (
     Axis,
     BlockLoop,
@@ -42,20 +42,19 @@ from lfopt.planning.nest.tree import (
     Seq,
     Stream,
     children,
-    walk,
 )
 from lfopt.planning.steps.renamed import Renaming
 
 BARE = re.compile(r"[\w.:/~@+-]+")
 NAMES = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[\w.:/~@+-]+)\s*(,|$)')
-LEAF = re.compile(r"(at once|line buffers(?: by (\d+) rows)?): (.+)")
+LEAF = re.compile(r"(at once|line buffers(?: by (\d+) rows)?(, last results lead)?): (.+)")
 LOOP = re.compile(
     r"(rows|columns|channels|outputs), (?:(\d+) blocks|blocks of (\d+) of (\d+)(?: in runs of (\d+))?)"
-    r"(?:, summed by (.+))?"
+    r"((?:, anew at \d+)*)(?:, summed by (.+))?"
 )
 SEQ = re.compile(r"in turn(, sharing space)?")
 HOLD = re.compile(r"(hold|carry) (sums of )?(.+)")
-STREAM = re.compile(r"stream (\d+) blocks of (.+)")
+STREAM = re.compile(r"stream (\d+) blocks(?: behind (\d+) channels that stay)? of (.+)")
 NODES = (
     "'rows, N blocks', 'columns, blocks of N of M', 'channels, blocks of N of M', 'in turn', "
     "'line buffers: operators', 'at once: operators'"
@@ -120,7 +119,8 @@ class _Writer:
         for stream in self.nest.streams:
             if stream.home is node:
                 constants = _joined(self._tensors(stream.constants))
-                yield f"{indent}  stream {stream.slots} blocks of {constants}"
+                stays = f" behind {stream.stays} channels that stay" if stream.stays else ""
+                yield f"{indent}  stream {stream.slots} blocks{stays} of {constants}"
         for child in children(node):
             yield from self.lines(child, depth + 1)
 
@@ -129,7 +129,8 @@ class _Writer:
         if isinstance(node, RowLeaf):
             kind = "at once" if node.at_once else "line buffers"
             rows = f" by {node.band_rows} rows" if node.band_rows > 1 else ""
-            return f"{kind}{rows}: {self._operators(node.operators)}"
+            lead = ", last results lead" if node.last_lead else ""
+            return f"{kind}{rows}{lead}: {self._operators(node.operators)}"
         if isinstance(node, Seq):
             if node.lives:
                 return "in turn, sharing space"
@@ -139,6 +140,7 @@ class _Writer:
         if blocks.size:
             cut = f"blocks of {blocks.size} of {blocks.extent}"
             cut += f" in runs of {blocks.period}" if blocks.period != blocks.extent else ""
+            cut += "".join(f", anew at {start}" for start in blocks.anew)
         folds = f", summed by {self._operators(node.folds)}" if node.folds else ""
         return f"{node.axis}, {cut}{folds}"
 
@@ -173,8 +175,7 @@ class _Line:
 def parse_nest(text: str, flow: Dataflow, file: str) -> tuple[int, GroupNest]:
     """(mask of the operators, nest) of a text. Raises InvalidConfig that names file and line.
 
-    Checked: every operator runs in one leaf, behind those that it reads; a tensor is held around all
-    operators that touch it; the loops are such as the operators in them allow.
+    Checked: see `lfopt.planning.nest.rules`.
     """
     lines = [*_outline(text, file)]
     if len(lines) != 1:
@@ -183,7 +184,10 @@ def parse_nest(text: str, flow: Dataflow, file: str) -> tuple[int, GroupNest]:
     reader = _Reader(flow, file)
     root = reader.node(lines[0])
     nest = GroupNest(root, reader.homes, tuple(reader.streams), frozenset(reader.carried))
-    reader.check(nest)
+    broken = broken_rule(flow, nest)
+    if broken is not None:
+        line = reader.line_of(broken.where)
+        raise InvalidConfig(f"{file}:{line}: found {broken.wrong}; accepted: {broken.accepted}")
     return sum(1 << i for i in nest.leaf_of), nest
 
 
@@ -263,9 +267,10 @@ class _Reader:
     def _leaf(self, line: _Line, match: re.Match[str], inner: Sequence[Node]) -> RowLeaf:
         if inner:
             raise self._error(line, "nodes below a leaf", "none")
-        operators = {*self._operators(line, match[3])}  # what follows in flight is part of what it follows
+        operators = {*self._operators(line, match[4])}  # what follows in flight is part of what it follows
         rows = self._number(line, match[2]) if match[2] else 1
-        return RowLeaf(tuple(sorted(operators)), at_once=match[1] == "at once", band_rows=rows)
+        at_once = match[1] == "at once"
+        return RowLeaf(tuple(sorted(operators)), at_once, rows, last_lead=match[3] is not None)
 
     def _loop(self, line: _Line, match: re.Match[str], inner: Sequence[Node]) -> BlockLoop:
         if len(inner) != 1:
@@ -277,8 +282,13 @@ class _Reader:
             size = self._number(line, match[3])
             extent = self._number(line, match[4])
             period = self._number(line, match[5]) if match[5] else 0
-            blocks = Blocks.of_size(size, extent, period)
-        folds = tuple(self._operators(line, match[6])) if match[6] else ()
+            anew = [self._number(line, start) for start in re.findall(r"\d+", match[6])]
+            if period and anew:
+                raise self._error(line, "'in runs of' and 'anew at'", "one of them")
+            blocks = Blocks.of_size(size, extent, period, anew)
+            if list(blocks.anew) != anew:
+                raise self._error(line, f"anew at {anew}", "ascending ends that are no ends of blocks")
+        folds = tuple(self._operators(line, match[7])) if match[7] else ()
         return BlockLoop(axes[match[1]], blocks, inner[0], folds)
 
     def _said(self, node: Node, line: _Line) -> None:
@@ -286,11 +296,12 @@ class _Reader:
         if line.below:
             raise self._error(line.below[0], "a line below what a node holds", "none")
         if (stream := STREAM.fullmatch(line.text)) is not None:
-            names = [*self._names(line, stream[2])]
+            names = [*self._names(line, stream[3])]
             for name in names:
                 if name not in self._constants:
                     raise self._error(line, f"constant {name[:60]!r}", "weights of operators of the network")
-            self.streams.append(Stream(node, frozenset(names), self._number(line, stream[1])))
+            stays = self._number(line, stream[2]) if stream[2] else 0
+            self.streams.append(Stream(node, frozenset(names), self._number(line, stream[1]), stays))
             return
         hold = HOLD.fullmatch(line.text)
         if hold is None:
@@ -346,87 +357,11 @@ class _Reader:
             raise self._error(line, text[:20], f"a whole number from 1 to {MOST_NUMBER:,}")
         return int(text)
 
+    def line_of(self, where: Node | Held) -> int:
+        """The line of a node, or that which says where a tensor is held."""
+        if isinstance(where, (RowLeaf, BlockLoop, Seq)):
+            return self.lines[where]
+        return self.held_at[where]
+
     def _error(self, line: _Line, wrong: str, accepted: str) -> InvalidConfig:
         return InvalidConfig(f"{self.file}:{line.number}: found {wrong}; accepted: {accepted}")
-
-    # -- rules -----------------------------------------------------------------------------------------------
-
-    def check(self, nest: GroupNest) -> None:
-        """Raise InvalidConfig for a nest that cannot run, with the line of the first rule that it breaks."""
-        run: list[int] = []
-        for leaf in (node for node in walk(nest.root) if isinstance(node, RowLeaf)):
-            for i in leaf.operators:
-                if i in run:
-                    raise self._broken(leaf, f"operator {self._name(i)} in two leaves", "one leaf for each")
-                run.append(i)
-        order = {i: k for k, i in enumerate(run)}
-        for i in run:
-            for operand in self.flow.operands[i]:
-                maker = self.flow.producer[operand.map]
-                if order.get(maker, -1) > order[i]:
-                    wrong = f"{self._name(i)} before {self._name(maker)}, whose result it reads"
-                    raise self._broken(nest.leaf_of[i], wrong, "operators behind those that they read")
-        for held, home in nest.homes.items():
-            self._check_home(nest, held, home)
-        for m in sorted(nest.carried):
-            self._check_carried(nest, m)
-        for loop in (node for node in nest.paths if isinstance(node, BlockLoop)):
-            self._check_loop(nest, loop)
-
-    def _check_home(self, nest: GroupNest, held: Held, home: Node) -> None:
-        """A tensor is held around all operators that touch it."""
-        touching = [i for i in nest.leaf_of if held in self._touched(i)]
-        if not touching or not {*touching} <= {*nest.operators[home]}:
-            outside = [i for i in touching if i not in nest.operators[home]]
-            if outside:
-                wrong = f"{self._name(outside[0])}, which touches it, outside"
-            else:
-                wrong = "nothing that touches it"
-            raise InvalidConfig(
-                f"{self.file}:{self.held_at[held]}: found {wrong}; accepted: a node around all operators of "
-                "the nest that make or read what is held"
-            )
-
-    def _check_carried(self, nest: GroupNest, m: int) -> None:
-        """A map is carried by a loop over rows and one over columns inside it, and has both."""
-        home = nest.homes[m]
-        tensor = self.flow.maps[m]
-        axes = [loop.axis for loop in nest.loops_to[home]]
-        at_once = isinstance(home, RowLeaf) and home.at_once
-        if not at_once or axes != ["rows", "columns"]:
-            wrong = "'carry' elsewhere"
-        elif tensor.rows < 2 or column_count(tensor.shape) < 2:
-            wrong = f"{tensor.name[:60]!r} of shape {list(tensor.shape)} behind 'carry'"
-        elif not {*nest.leaf_of} <= {*nest.operators[home]}:
-            wrong = "'carry' in a nest of several leaves"
-        else:
-            return
-        accepted = "maps with rows and columns, 'at once', in a loop over columns, in one over rows"
-        raise InvalidConfig(f"{self.file}:{self.held_at[m]}: found {wrong}; accepted: {accepted}")
-
-    def _touched(self, op: int) -> set[Held]:
-        flow = self.flow
-        constants = {w.name for w in flow.weights[op]}
-        return {*(o.map for o in flow.operands[op]), *flow.results[op], *constants, PartialSums(op)}
-
-    def _check_loop(self, nest: GroupNest, loop: BlockLoop) -> None:
-        engines = [leaf for leaf in nest.row_engines if loop in nest.paths[leaf]]
-        if loop.axis != "columns" and engines:
-            raise self._broken(
-                loop, f"line buffers in a loop over {loop.axis}", "'at once', or a loop over columns"
-            )
-        missing = [i for i in loop.folds if nest.homes.get(PartialSums(i)) is not loop]
-        if missing:
-            wrong = f"no 'hold sums of {self._name(missing[0])}' below the loop that it sums over"
-            raise self._broken(loop, wrong, "one for each operator that sums")
-        if loop.folds and nest.parent(loop) is None:
-            wrong = "a loop that sums at the left margin"
-            raise self._broken(loop, wrong, "one below 'in turn' or another loop, which holds the result")
-        if any(i not in nest.operators[loop] for i in loop.folds):
-            raise self._broken(loop, "an operator that sums and runs elsewhere", "operators in the loop")
-
-    def _broken(self, node: Node, wrong: str, accepted: str) -> InvalidConfig:
-        return InvalidConfig(f"{self.file}:{self.lines[node]}: found {wrong}; accepted: {accepted}")
-
-    def _name(self, op: int) -> str:
-        return repr(self.flow.operators[op].name[:60])

@@ -9,11 +9,14 @@ loop holds is kept from block to block as a sliding window, and every element of
 map that is held inside a loop is fresh in every block, halo included. A map that is *carried* is held inside
 its loops too, and each of them keeps the part of it that a later block still reads. Constants pass through a
 *stream* where they are not held: block after block, through a place of a few slots.
+
+Operators may sum over the blocks of a loop over channels. What they need once their sums are finished, maps
+from outside that are read in flight among it, is *late*: it comes with the last block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -48,6 +51,19 @@ class CarriedPart(NamedTuple):
 Held = int | str | PartialSums
 
 
+class LateInput(NamedTuple):
+    """A map from outside of which a leaf loads rows when the sums that it follows are finished."""
+
+    map: int
+    leaf: RowLeaf
+
+
+class StayingPart(NamedTuple):
+    """The part of a constant that does not pass through its stream, but stays."""
+
+    constant: str
+
+
 @dataclass(frozen=True, slots=True)
 class Blocks:
     """How the axis of a tensor is cut into blocks.
@@ -59,18 +75,31 @@ class Blocks:
     >>> by_four = Blocks.of_size(4, 10)
     >>> Blocks(3).ends(7).tolist(), by_four.ends(10).tolist(), by_four.ends(5).tolist()
     ([0, 3, 5, 7], [0, 4, 8, 10], [0, 2, 4, 5])
+    >>> Blocks.of_size(4, 10, anew=(3,)).ends(10).tolist()
+    [0, 3, 7, 10]
     """
 
     count: int
     size: int = 0  # indices of each block but the last; 0: as equal as possible
     extent: int = 0  # of the axis that has blocks of this size
     period: int = 0  # indices after which blocks begin anew; 0: they never do
+    anew: tuple[int, ...] = ()  # indices at which blocks begin anew, ascending
 
     @classmethod
-    def of_size(cls, size: int, extent: int, period: int = 0) -> Blocks:
-        """Blocks of `size` indices of an axis of `extent`; none crosses a multiple of `period`."""
-        of_period = -(-(period or extent) // size)
-        return cls(of_period * max(extent // (period or extent), 1), size, extent, period or extent)
+    def of_size(cls, size: int, extent: int, period: int = 0, anew: Iterable[int] = ()) -> Blocks:
+        """Blocks of `size` indices of an axis of `extent`.
+
+        None crosses a multiple of `period`, or one of the indices `anew`; those that none would are left out.
+        """
+        if not anew:
+            of_period = -(-(period or extent) // size)
+            return cls(of_period * max(extent // (period or extent), 1), size, extent, period or extent)
+        starts = [0]
+        for start in sorted({*anew}):
+            if starts[-1] < start < extent and (start - starts[-1]) % size:
+                starts.append(start)
+        count = sum(-(-(stop - start) // size) for start, stop in pairwise((*starts, extent)))
+        return cls(count, size, extent, extent, tuple(starts[1:]))
 
     def widest(self, extent: int) -> int:
         """Indices of the widest block of an axis of so many indices."""
@@ -78,13 +107,18 @@ class Blocks:
             return min(self.size, extent)
         return int(np.diff(self.ends(extent)).max())
 
-    def by_width(self, extent: int) -> list[tuple[Span, int]]:
+    def by_width(self, extent: int, behind: int = 0) -> list[tuple[Span, int]]:
         """The first span of each width, and how many there are of it.
+
+        `behind`: an index; blocks that begin before it do not count.
 
         >>> Blocks.of_size(4, 10).by_width(10), Blocks.of_size(4, 8).by_width(8)
         ([((0, 4), 2), ((8, 10), 1)], [((0, 4), 2)])
+        >>> Blocks.of_size(4, 10).by_width(10, behind=4)
+        [((4, 8), 1), ((8, 10), 1)]
         """
         ends = self.ends(extent)
+        ends = ends[int(np.searchsorted(ends, behind)) :]
         widths, firsts, counts = np.unique(np.diff(ends), return_index=True, return_counts=True)
         order = np.argsort(firsts)
         starts = ends[firsts[order]].tolist()
@@ -99,9 +133,15 @@ class Blocks:
         """Where these blocks begin along an axis, int64 in the shape of `block`; block `count` at its end."""
         if not self.size:
             return -(-block * extent // self.count)
-        in_each_period = -(-self.period // self.size)
-        period, within = np.divmod(block, in_each_period)
-        starts = period * self.period + np.minimum(within * self.size, self.period)
+        if self.anew:
+            runs = np.array((0, *self.anew, self.extent), np.int64)
+            before = np.cumsum((0, *(-(-np.diff(runs) // self.size))))  # blocks before each run
+            run = np.searchsorted(before, block, side="right") - 1
+            starts = runs[run] + (block - before[run]) * self.size
+        else:
+            in_each_period = -(-self.period // self.size)
+            period, within = np.divmod(block, in_each_period)
+            starts = period * self.period + np.minimum(within * self.size, self.period)
         if extent == self.extent:
             return starts
         # in proportion, to the nearest index
@@ -131,7 +171,10 @@ class RowLeaf:
     operators: tuple[int, ...]
     # whether each operator makes all that is asked of it in one step, one after the other, without rings
     at_once: bool = False
-    band_rows: int = 1  # rows of a result that come next, in a row engine
+    # rows of a result that come next, in a row engine; with the last block of sums, one
+    band_rows: int = 1
+    # whether results come in turn from which no other follows, and others as they are asked for; else all
+    last_lead: bool = False
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -171,6 +214,8 @@ class Stream:
     home: Node  # where the place is held
     constants: frozenset[str]
     slots: int = 2  # blocks on chip at once
+    # of the channels that blocks cut, so many: constants of the first ones stay from when `home` is entered
+    stays: int = 0
 
 
 @dataclass(frozen=True, eq=False)

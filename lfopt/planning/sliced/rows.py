@@ -1,177 +1,191 @@
-"""The order in which a slice of a band runs, row by row, and the rows of the rings that this takes.
-
-Results that no other result follows from are made row by row, always the one of which the next row leaves the
-smallest part done; then what is left of the others. Before an operator computes a row, the rows that it reads
-are made or loaded, input by input, lowest row first. Where every operator reads just the rows that it makes,
-as in linear layers, many rows are made in one step.
-"""
+"""Rows of a segment: what its operators make, and what is on chip of each map, band by band."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
 
-from lfopt.ir import Again, Span
-from lfopt.ops import MapRead
-from lfopt.planning.line_buffers.steady import StateRead, StateSink, StateSpan, Steady, within
+import numpy as np
 
-# How a map is on chip: all channels of the rows of a band; a slice of them; those channels that the tail
-# makes at a time; whole, a map of one row; all channels of one row, for the prologue.
-Access = Literal["rows", "slice", "part", "vector", "row"]
-SlicedSource = tuple[int, Access]  # a map that comes from DRAM as a slice runs
+from lfopt.ops import bits
+from lfopt.ops.rows import same_row
+from lfopt.planning.groups.groups import Groups
+from lfopt.planning.nest.spans import AxisSpans, BlockGrid, Ints, lowest, needed, spans_in_blocks
+from lfopt.planning.sliced.readings import Reading, Source
+from lfopt.planning.sliced.segments import Segment, Segments
 
-
-class Reading(NamedTuple):
-    """Something that a group reads."""
-
-    op: int
-    operand: MapRead  # as rows pass through rings
-    access: Access
+# rows made in one step, where they are vectors [b, s, d] and every operator reads the rows that it makes
+MOST_ROWS = 64
 
 
-class Event(NamedTuple):
-    """Rows that are made or loaded."""
+class SegmentRows:
+    """Rows of the segments of one dataflow, with slices as narrow as the chip allows."""
 
-    op: int  # that makes them; -1: they are loaded
-    source: SlicedSource | None
-    row: int  # the first one
-    height: int = 1  # how many there are
+    def __init__(self, groups: Groups) -> None:
+        self.groups = groups
+        self.flow = groups.dataflow
+        self.lines = groups.lines
+        self.segments = Segments(self.flow, groups.hardware, self.lines, groups.hardware.channel_align)
+        running = self.lines.running
+        self.operands = tuple(
+            self.lines.operands[i] if running >> i & 1 else plain
+            for i, plain in enumerate(self.flow.operands)
+        )
+        self._grids: dict[tuple[int, bool], BlockGrid] = {}
 
+    # -- bands -----------------------------------------------------------------------------------------------
 
-class RowOrder:
-    """A slice of one band.
+    def grid(self, tall: int, *, every: bool) -> BlockGrid:
+        """The numbers of bands that are tried: all that there are, or a few."""
+        if (tall, every) not in self._grids:
+            some = sorted({-(-tall // rows) for rows in (1, 2, 4, 8, tall) if rows <= tall})
+            self._grids[tall, every] = BlockGrid.up_to(tall) if every else BlockGrid.even(some)
+        return self._grids[tall, every]
 
-    `readings`: of the operators, in order; `maker`: the operator of each map that is made slice by slice;
-    `rows`: that each operator makes; `loads`: rows that pass of each source; `sinks`: operators whose rows
-    are asked for, and all the rows that they have; `first`: those from which no other follows.
-    """
+    def tallest(self, mask: int) -> int:
+        """Iterations of the sink that takes the most."""
+        return max(self.lines.iterations[i] for i in bits(self.flow.sinks(mask)))
 
-    def __init__(
+    def computed_rows(self, mask: int, segment: Segment, grid: BlockGrid) -> dict[int, AxisSpans]:
+        """Rows that every operator computes, band by band."""
+        operators = [*bits(mask)]
+        fresh = segment.sliced_maps
+        rows = self.lines.iterations
+        return spans_in_blocks(self.flow, operators, grid, fresh, self.operands, rows).made
+
+    def outputs(self, segment: Segment) -> int:
+        """Channels of the tail's result; 0 without a tail."""
+        role = self.segments.roles[segment.tail] if segment.tail >= 0 else None
+        return 0 if role is None else role.channels
+
+    def leaves(self, m: int, mask: int) -> bool:
+        """Whether a map made in the group is needed outside."""
+        return self.flow.is_output[m] or bool(self.flow.readers[m] & ~mask)
+
+    # -- what is on chip -------------------------------------------------------------------------------------
+
+    def reads(self, mask: int, segment: Segment) -> list[Reading]:
+        """Everything that the group reads as slices run, operator by operator."""
+        readings: list[Reading] = []
+        first = (mask & -mask).bit_length() - 1
+        for i in bits(self.of_slices(mask, segment)):
+            for known, operand in zip(self.flow.operands[i], self.operands[i], strict=True):
+                tail = i == segment.tail
+                access = self.segments.access(known, i, segment, first=i == first, tail=tail)
+                assert access is not None, "an operand of a segment is on chip in some way"
+                readings.append(Reading(i, operand, access))
+        return readings
+
+    @staticmethod
+    def of_slices(mask: int, segment: Segment) -> int:
+        """The group without its prologue."""
+        return mask & ~segment.prologue
+
+    def outer(self, mask: int, segment: Segment, reads: Sequence[Reading]) -> list[Source]:
+        """Maps on chip that are not made slice by slice."""
+        sources: dict[Source, None] = {}
+        for i in bits(segment.prologue):
+            for operand in self.operands[i]:
+                if operand.map not in segment.ahead:
+                    sources[operand.map, "row"] = None
+        sources |= dict.fromkeys(
+            (r.operand.map, r.access) for r in reads if r.operand.map not in segment.sliced_maps
+        )
+        return [*sources]
+
+    def source_rows(
+        self, mask: int, computed: dict[int, AxisSpans], reads: Sequence[Reading], m: int, grid: BlockGrid
+    ) -> Ints:
+        """(counts,) int64: rows held at once of a map of which all channels are on chip."""
+        own = [(r.operand.reads, computed[r.op]) for r in reads if r.operand.map == m and r.access == "rows"]
+        stop = np.maximum.reduce([needed(row_reads, rows.stop) for row_reads, rows in own])
+        if self.flow.makes(mask, m):
+            stop = computed[self.flow.producer[m]].stop
+        low = np.minimum.reduce([lowest(row_reads, rows.low) for row_reads, rows in own])
+        return np.maximum(grid.most(stop - np.minimum(low, stop)), 1)
+
+    def passing_rows(
+        self, computed: dict[int, AxisSpans], reads: Sequence[Reading], m: int, grid: BlockGrid
+    ) -> tuple[Ints, Ints]:
+        """(first row, end row) of a map read slice by slice, (entries,) int64 each; no row is left out."""
+        own = [(r.operand.reads, computed[r.op]) for r in reads if r.operand.map == m and r.access == "slice"]
+        stop = np.maximum.reduce([needed(row_reads, rows.stop) for row_reads, rows in own])
+        low = np.minimum.reduce([lowest(row_reads, rows.low) for row_reads, rows in own])
+        active = np.logical_or.reduce([rows.stop > rows.start for _, rows in own])
+        start = np.where(active, np.minimum(low, stop), stop)
+        stop = stop.copy()
+        stop[grid.last] = self.flow.maps[m].rows
+        return np.minimum(start, grid.before(stop)), stop
+
+    def rings(
         self,
-        readings: Sequence[Reading],
-        maker: Mapping[int, int],
-        rows: Mapping[int, Span],
-        loads: Mapping[SlicedSource, Span],
-        sinks: Mapping[int, int],
-        first: Container[int],
-    ) -> None:
-        self.rows = rows
-        self.loads = loads
-        self.sinks = sinks
-        self.first = first
-        self.maker = maker
-        self.done = {op: start for op, (start, _) in rows.items()}
-        self.loaded = {source: start for source, (start, _) in loads.items()}
-        self.needs: dict[int, list[Reading]] = {op: [] for op in rows}
-        for reading in readings:
-            self.needs[reading.op].append(reading)
+        mask: int,
+        segment: Segment,
+        reads: Sequence[Reading],
+        computed: dict[int, AxisSpans],
+        grid: BlockGrid,
+    ) -> dict[int, Ints]:
+        """By map that is on chip slice by slice: (counts,) int64, rows of its ring."""
+        maker = {m: self.flow.producer[m] for m in segment.sliced_maps}
+        most_rows = {m: int(computed[i].stop.max()) for m, i in maker.items()}
+        if self.in_step(segment, reads):
+            high = np.minimum(grid.most(computed[reads[0].op].stop - computed[reads[0].op].start), MOST_ROWS)
+            ring_heights = dict.fromkeys(
+                (*segment.sliced_maps, *(r.operand.map for r in reads if r.access == "slice")), high
+            )
+        elif self.is_chain(mask, segment, reads):  # each map is asked for by its reader alone
+            widest = {
+                r.operand.map: r.operand.reads.widest[int(computed[r.op].stop.max())]
+                for r in reads
+                if r.access == "slice"
+            }
+            ring_heights = {
+                m: np.full(len(grid.counts), max(widest.get(m, 1), 1))
+                for m in (*segment.sliced_maps, *widest)
+            }
+        else:
+            ring_heights = self._simulated_rings(mask, segment, reads, computed, grid)
+        return {m: rows for m, rows in ring_heights.items() if most_rows.get(m, 1)}
 
-    def folded_iterations(self, spans: Mapping[int, Span], longest: int) -> Iterator[list[Event] | Again]:
-        """As `iterations`; those that only repeat others are not made.
+    def _simulated_rings(
+        self,
+        mask: int,
+        segment: Segment,
+        reads: Sequence[Reading],
+        computed: dict[int, AxisSpans],
+        grid: BlockGrid,
+    ) -> dict[int, Ints]:
+        """As `rings`: the most rows in any band of each number of bands."""
+        operators = self.of_slices(mask, segment)
+        late = {(r.op, r.operand.input) for r in reads if r.access == "part"}
+        sliced = {*segment.sliced_maps, *(r.operand.map for r in reads if r.access == "slice")}
+        ring_heights = {m: np.ones(len(grid.counts), np.int64) for m in sliced}
+        for entry, way in enumerate(np.repeat(np.arange(len(grid.counts)), grid.counts).tolist()):
+            rows = {i: (int(computed[i].start[entry]), int(computed[i].stop[entry])) for i in bits(operators)}
+            held = self.groups.line_buffers.ring_rows_of_band(operators, rows, 1, late, last_lead=True)
+            for m in sliced:
+                ring_heights[m][way] = max(ring_heights[m][way], held[m])
+        return ring_heights
 
-        `spans`: rows between which an operator goes on as it does. `longest`: iterations of a period that is
-        looked for.
+    def in_step(self, segment: Segment, reads: Sequence[Reading]) -> bool:
+        """Whether every operator makes rows that are vectors [b, s, d] from the same rows of operands.
+
+        Operands of one row apart.
         """
-        keys: list[int | SlicedSource] = [*self.done, *self.loaded]
-        at = {key: k for k, key in enumerate(keys)}
-        readings = list[StateRead]()
-        for op, needs in self.needs.items():
-            for reading in needs:
-                m = reading.operand.map
-                need = reading.operand.reads.need
-                source: SlicedSource = m, reading.access
-                if source in self.loaded:
-                    readings.append(StateRead(at[op], at[source], within(need, self.loads[source][1])))
-                elif m in self.maker:
-                    readings.append(StateRead(at[op], at[self.maker[m]], need))
-        leading = [
-            StateSink(at[op], self.rows[op][1], of) for op, of in self.sinks.items() if op in self.first
-        ]
-        reaches = [StateSpan(at[op], *span) for op, span in spans.items()]
-        steady = Steady((*self.done.values(), *self.loaded.values()), readings, reaches, leading, 1, longest)
-        for iteration in self.iterations():
-            yield iteration
-            if len(leading) == 1 and (repeated := steady.again((*self.done.values(), *self.loaded.values()))):
-                again, state = repeated
-                rows = iter(state)
-                self.done.update(zip(self.done, rows, strict=False))
-                self.loaded.update(zip(self.loaded, rows, strict=True))
-                yield again
+        iterations, vectors = (
+            {self.lines.iterations[r.op] for r in reads},
+            all(len(self.flow.calls[r.op].result) == 3 for r in reads),
+        )
+        return (
+            vectors
+            and segment.mean < 0
+            and len(iterations) == 1
+            and all(r.access == "vector" or r.operand.reads is same_row(*iterations) for r in reads)
+        )
 
-    def iterations(self) -> Iterator[list[Event]]:
-        """Events for each row of each sink, and last the loads of rows that are not read."""
-        while unfinished := [op for op in self.sinks if self.done[op] < self.rows[op][1]]:
-            leading = [op for op in unfinished if op in self.first] or unfinished
-            sink = min(leading, key=lambda op: ((self.done[op] + 1) / self.sinks[op], -op))
-            yield [*self._make(sink, self.done[sink])]
-        yield [event for source, (_, stop) in self.loads.items() for event in self._load(source, stop)]
-
-    def _make(self, op: int, row: int) -> Iterator[Event]:
-        """Make rows of an operator, up to and including this one."""
-        waiting = [(op, row)]
-        while waiting:
-            i, goal = waiting[-1]
-            here = self.done[i]
-            if here > goal:
-                waiting.pop()
-                continue
-            for reading in self.needs[i]:
-                m = reading.operand.map
-                need = reading.operand.reads.need[here]
-                if (m, reading.access) in self.loaded:
-                    yield from self._load((m, reading.access), min(need, self.loads[m, reading.access][1]))
-                elif m in self.maker and self.done[self.maker[m]] < need:
-                    waiting.append((self.maker[m], need - 1))
-                    break
-            else:
-                yield Event(i, None, here)
-                self.done[i] = here + 1
-
-    def _load(self, source: SlicedSource, stop: int) -> Iterator[Event]:
-        for row in range(self.loaded[source], stop):
-            yield Event(-1, source, row)
-            self.loaded[source] = row + 1
-
-
-def in_step(
-    readings: Sequence[Reading], sources: Sequence[SlicedSource], rows: Span, most: int
-) -> Iterator[list[Event]]:
-    """A slice of one band whose operators all read the rows that they make.
-
-    `most`: rows at a time, operator by operator.
-    """
-    ops = dict.fromkeys(reading.op for reading in readings)
-    for start in range(*rows, most):
-        count = min(most, rows[1] - start)
-        yield [
-            *(Event(-1, source, start, count) for source in sources),
-            *(Event(op, None, start, count) for op in ops),
-        ]
-
-
-def ring_rows(order: RowOrder) -> dict[int, int]:
-    """The most rows of every sliced map that are needed at once."""
-    readers: dict[int, list[Reading]] = {}
-    for readings in order.needs.values():
-        for reading in readings:
-            if reading.access == "slice":
-                readers.setdefault(reading.operand.map, []).append(reading)
-    result_of = {op: m for m, op in order.maker.items()}
-    rings = dict.fromkeys((*order.maker, *readers), 1)
-    done = dict(order.done)
-    for iteration in order.iterations():
-        for op, source, row, _ in iteration:
-            m = source[0] if source is not None else result_of.get(op, -1)
-            if m in rings and (source is None or source[1] == "slice"):
-                oldest = min(
-                    (
-                        r.operand.reads.keep[done[r.op]]
-                        for r in readers.get(m, ())
-                        if done[r.op] < order.rows[r.op][1]
-                    ),
-                    default=row,
-                )
-                rings[m] = max(rings[m], row + 1 - min(oldest, row))
-            if op >= 0:
-                done[op] = row + 1
-    return rings
+    def is_chain(self, mask: int, segment: Segment, reads: Sequence[Reading]) -> bool:
+        """Whether every sliced map is read once, and one result follows from all others."""
+        read = [r.operand.map for r in reads if r.access == "slice"]
+        sinks = self.flow.sinks(mask) & self.of_slices(mask, segment)
+        return (
+            len(read) == len({*read}) and sum(not self.flow.descendants[i] & sinks for i in bits(sinks)) == 1
+        )

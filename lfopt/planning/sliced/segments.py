@@ -3,10 +3,10 @@
 A *segment* is such a group. Its *heads* are contractions that read one map with all its channels and make
 equally many channels: one as a rule, two in a gated layer such as (silu(x U) * (x V)) W, none where it begins
 with an operator that reads its operands slice by slice. A *prologue* may make the map that the heads read,
-row by row: a normalisation, of which a row needs just the same row of its operands, and all of it. What
-follows makes the same channels of its result as it reads (depthwise convolutions, pools, elementwise
-operators). It may end with a *tail*, a contraction that sums over the slices, or with a reduction that runs
-through the rows of a slice.
+row by row: a normalisation, or the operators that it consists of, each of which makes a row from the same
+row of its operands. What follows makes the same channels of its result as it reads (depthwise convolutions,
+pools, elementwise operators). It may end with a *tail*, a contraction that sums over the slices, or with a
+reduction that runs through the rows of a slice.
 """
 
 from __future__ import annotations
@@ -18,31 +18,18 @@ from typing import NamedTuple
 
 from lfopt.ir import NEVER, Box, Hardware, Span, cut, whole
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
-from lfopt.ops import Dataflow, MapRead, Tiling, bits
+from lfopt.ops import Dataflow, MapRead, bits
 from lfopt.ops.footprint import footprint
 from lfopt.ops.rows import same_row
 from lfopt.planning.bands.slices import SliceSizes
 from lfopt.planning.bands.slicing import Streamed
 from lfopt.planning.line_buffers.lines import Lines
-from lfopt.planning.sliced.rows import Access, Reading
+from lfopt.planning.sliced.readings import Access, Reading
+from lfopt.planning.sliced.roles import Role, all_roles
 
 SLOTS = 2  # blocks in the place that weights pass through
 
 Held = dict[tuple[int, Access], int]  # per map on chip: rows
-
-
-class Role(NamedTuple):
-    """Positions that an operator may take in any segment."""
-
-    contracts: bool  # it may be the head
-    sums: bool  # it may be the tail
-    runs: bool  # it is a reduction that takes rows one at a time, and ends the segment
-    joins: bool  # it lays maps side by side by channels, and may begin a segment
-    by_row: bool  # it needs the same row of its operands and all channels of it, and may be the prologue
-    local: frozenset[int]  # inputs of which a slice of the result needs just the same channels
-    channels: int  # of its result
-    least: dict[int, int]  # per map that it reads: rows that are on chip at once in any group
-    computes: bool  # whether it computes a row in any group
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +44,23 @@ class Segment:
     mean: int = -1  # the reduction that it ends with
     channels: int = 0  # in all slices together
     source: int = -1  # the map that the heads read
-    prologue: int = -1  # the operator that makes it, if it is in the group
+    prologue: int = 0  # mask of the operators of the group that make it, row by row
+    ahead: frozenset[int] = frozenset()  # the maps that they make
     sliced_maps: frozenset[int] = frozenset()  # maps that are made slice by slice
     held: Held = field(default_factory=Held)  # at the least
     names: frozenset[str] = frozenset()  # constants that are held whole in any case
     floor: int = 0  # bytes of buffer, of this group and of every group that it is grown into
     # least buffer bytes of a single contraction that sums over slices of its operand; NEVER for others
     alone: int = NEVER
+    instead: Segment | None = None  # what the same operators may be as well
+
+    @property
+    def least(self) -> int:
+        """Lower bound on the buffer bytes of whatever the group may be, and all that it is grown into."""
+        own = min(self.floor, self.alone)
+        if self.instead is None:
+            return own
+        return min(own, self.instead.least)
 
 
 class SegmentConstants(NamedTuple):
@@ -93,88 +90,28 @@ class Segments:
     @cached_property
     def roles(self) -> list[Role | None]:
         """Per operator; None where it is in no segment."""
-        return [self._role(i) for i in range(len(self.flow))]
-
-    def _role(self, op: int) -> Role | None:
-        flow = self.flow
-        known = self.slices.facts[op]
-        call = flow.calls[op]
-        runs = bool(flow.running >> op & 1)
-        axis = CHANNEL_AXIS_OF_RANK.get(len(call.result))
-        if (
-            known.never
-            or len(flow.results[op]) != 1
-            or axis is None
-            or call.result != flow.maps[flow.results[op][0]].shape
-        ):
-            return None
-        local = frozenset(o.input for o in flow.operands[op] if self.slices.is_local(op, o.input))
-        least: dict[int, int] = {}
-        for m, rows in [(o.map, 1) for o in flow.operands[op]] if runs else known.least_held:
-            least[m] = max(least.get(m, 0), rows)
-        joins = self._joins(op, axis)
-        by_row = not local and not joins and self._by_row(op)
-        return Role(
-            known.contracts,
-            known.sums,
-            runs,
-            joins,
-            by_row,
-            local,
-            call.result[axis],
-            least,
-            self.lines.least[op] > 0,
-        )
-
-    def _joins(self, op: int, axis: int) -> bool:
-        flow = self.flow
-        call = self.flow.calls[op]
-        own = [o for o in flow.operands[op] if o.input < len(call.operator.inputs)]
-        alike = all(flow.maps[o.map].shape == call.shape(o.input) for o in own) and len(
-            {o.map for o in own}
-        ) == len(own)
-        return (
-            flow.specs[op].kind == "Concat"
-            and call.attribute("axis", 0) % len(call.result) == axis
-            and alike
-            and not flow.weights[op]
-        )
-
-    def _by_row(self, op: int) -> bool:
-        flow = self.flow
-        call = self.flow.calls[op]
-        row = self.flow.specs[op]
-        maps = [(flow.maps[o.map], o) for o in flow.operands[op]]
-        same = all(
-            m.shape == call.shape(o.input) and m.rows == call.rows_out and o.reads is same_row(m.rows)
-            for m, o in maps
-        )
-        return (
-            bool(maps)
-            and same
-            and call.rows_out > 1
-            and row.tiling is not Tiling.CONTRACT
-            and not row.elementwise
-        )
+        return all_roles(self.slices, self.lines)
 
     # -- groups ----------------------------------------------------------------------------------------------
 
-    def of(self, mask: int) -> tuple[Segment, ...]:
-        """The segments that a group may be: one; two if it is a single contraction; none."""
+    def of(self, mask: int) -> list[Segment]:
+        """The segments that a group may be."""
         segment = None
         done = 0
         for op in bits(mask):
             segment = self.grow(segment, done, op)
             if segment is None:
-                return ()
+                return []
             done |= 1 << op
-        if segment is None:
-            return ()
-        alone = self._alone(segment.head) if segment.alone < NEVER else None
-        heads = (segment,) if segment.channels > self.width else ()
-        if alone is None:
-            return heads
-        return (*heads, alone)
+        possible: list[Segment] = []
+        while segment is not None:
+            if segment.channels > self.width:
+                possible.append(segment)
+            alone = self._alone(segment.head) if segment.alone < NEVER else None
+            if alone is not None:
+                possible.append(alone)
+            segment = segment.instead
+        return possible
 
     def grow(self, segment: Segment | None, mask: int, op: int) -> Segment | None:
         """The segment with an operator added whose index is above all others.
@@ -182,23 +119,42 @@ class Segments:
         None where neither it nor anything it is grown into is a segment.
         """
         role = self.roles[op]
-        if role is None or (mask and (segment is None or segment.tail >= 0 or segment.mean >= 0)):
+        if role is None:
             return None
         if not mask:
-            if role.contracts:
-                return self._joined(
-                    Segment(channels=role.channels), op, role, head=op, source=self._read_by(op)
-                )
-            if role.by_row:
-                return self._joined(Segment(source=self.flow.results[op][0], prologue=op), op, role)
-            if role.channels > self.width:
-                return self._joined(Segment(channels=role.channels), op, role)
+            ways = self._begun(op, role)
+        elif segment is None:
             return None
-        assert segment is not None
-        if segment.prologue >= 0 > segment.head:
-            first = role.channels > self.width and self._is_head(segment.source, role.channels, op)
-            if first:
+        else:
+            ways = [self._grown(segment, op, role)]
+            if segment.instead is not None:
+                ways.append(self._grown(segment.instead, op, role))
+        first, *others = [way for way in ways if way is not None] or [None]
+        if first is None or not others:
+            return first
+        return replace(first, instead=others[0])
+
+    def _begun(self, op: int, role: Role) -> list[Segment | None]:
+        """What an operator may begin: the heads, slices, a prologue."""
+        if role.contracts:
+            begun = Segment(channels=role.channels)
+            return [self._joined(begun, op, role, head=op, source=self._read_by(op))]
+        ways: list[Segment | None] = []
+        if not role.by_row and role.channels > self.width:
+            ways.append(self._joined(Segment(channels=role.channels), op, role))
+        if role.by_row or role.row_wise:
+            ways.append(self._joined(Segment(), op, role, ahead=True))
+        return ways
+
+    def _grown(self, segment: Segment, op: int, role: Role) -> Segment | None:
+        """One of the things that a group may be, with an operator added."""
+        if segment.tail >= 0 or segment.mean >= 0:
+            return None
+        if segment.prologue and segment.head < 0:
+            if role.channels > self.width and self._is_head(segment.source, role.channels, op):
                 return self._joined(replace(segment, channels=role.channels), op, role, head=op)
+            if role.row_wise:
+                return self._joined(segment, op, role, ahead=True)
             return None
         if segment.channels <= self.width:
             return None
@@ -269,7 +225,7 @@ class Segments:
         for first in range(len(flow)):
             start = self.grow(None, 0, first)
             role = self.roles[first]
-            if role is None or role.by_row or start is None or min(start.floor, start.alone) >= beta:
+            if role is None or start is None or start.prologue or min(start.floor, start.alone) >= beta:
                 continue
             candidate = 1 << first
             frontier = 0
@@ -292,9 +248,19 @@ class Segments:
                 candidate |= 1 << i
                 if head or not (here.contracts or here.runs):
                     frontier |= flow.succs[i] & ~candidate
-            maker = flow.producer[start.source] if start.head >= 0 else -1
-            makes = self.roles[maker] if maker >= 0 else None
-            yield candidate | (1 << maker if makes is not None and makes.by_row else 0)
+            yield candidate | (self._prologue_candidates(start.source) if start.head >= 0 else 0)
+
+    def _prologue_candidates(self, source: int) -> int:
+        """Mask of the operators that may be in a prologue which makes a map."""
+        candidates = 0
+        maps = [source]
+        while maps:
+            maker = self.flow.producer[maps.pop()]
+            role = self.roles[maker] if maker >= 0 else None
+            if role is not None and (role.by_row or role.row_wise) and not candidates >> maker & 1:
+                candidates |= 1 << maker
+                maps += [operand.map for operand in self.flow.operands[maker]]
+        return candidates
 
     def _alone(self, op: int) -> Segment | None:
         """A contraction that sums over slices of a map that it reads from DRAM."""
@@ -307,28 +273,39 @@ class Segments:
         return None
 
     def _joined(
-        self, before: Segment, op: int, role: Role, *, head: int = -1, tail: int = -1, source: int = -1
+        self,
+        before: Segment,
+        op: int,
+        role: Role,
+        *,
+        ahead: bool = False,
+        head: int = -1,
+        tail: int = -1,
+        source: int = -1,
     ) -> Segment | None:
+        """A segment with an operator in one position; None if what it reads cannot be on chip so."""
         flow = self.flow
+        (result,) = flow.results[op]
+        if ahead:
+            return self._joined_ahead(before, op, result)
         held = dict(before.held)
         floor = before.floor
-        sliced_maps = before.sliced_maps
-        ahead = op == before.prologue
-        (result,), part, source = flow.results[op], self.hardware.channel_align, max(source, before.source)
-        sliced = False
+        part = self.hardware.channel_align
+        source = max(source, before.source)
+        slices = replace(before, source=source)
+        reads_slices = False
         for operand in flow.operands[op]:
-            access = self.access(operand, op, sliced_maps, source, tail=tail >= 0, first=not sliced_maps)
-            if access is None:
+            access = self.access(operand, op, slices, first=not before.sliced_maps, tail=tail >= 0)
+            read_ahead = bool(flow.readers[operand.map] & before.prologue)
+            if access is None or (access == "slice" and read_ahead):  # a map is held in one way at a time
                 return None
-            sliced |= access == "slice"
-            floor += self._more(
-                held, operand.map, access, role.least[operand.map] if access in ("rows", "slice") else 1, part
-            )
-        if head < 0 and not sliced and not ahead:
+            reads_slices |= access == "slice"
+            rows = role.least[operand.map] if access in ("rows", "slice") else 1
+            floor += self._more(held, operand.map, access, rows, part)
+        if head < 0 and not reads_slices:
             return None
-        if ahead:
-            pass  # its result is held as the heads read it
-        elif tail >= 0:
+        sliced_maps = before.sliced_maps
+        if tail >= 0:
             floor += role.computes * self.sum_row(result, part) + self.part_row(result, part)
         elif role.runs:
             floor += self.sum_row(result, self.width) + self.slices.row_bytes[result]
@@ -336,34 +313,63 @@ class Segments:
             sliced_maps |= {result}
             floor += self._more(held, result, "slice", int(role.computes), part)
         names, size = self._least_weights(before.names, op, tail=tail >= 0)
-        alone = self._alone(op) if head >= 0 > before.head else None
-        return Segment(
-            before.head if before.head >= 0 else head, tail, op if role.runs else -1,
-            before.channels, source, before.prologue, sliced_maps, held, names, floor + size,
-            NEVER if alone is None or before.prologue >= 0 else alone.floor,
-        )  # fmt: skip
+        alone = self._alone(op) if head >= 0 > before.head and not before.prologue else None
+        return replace(
+            before,
+            head=before.head if before.head >= 0 else head,
+            tail=tail,
+            mean=op if role.runs else -1,
+            source=source,
+            sliced_maps=sliced_maps,
+            held=held,
+            names=names,
+            floor=floor + size,
+            alone=NEVER if alone is None else alone.floor,
+            instead=None,
+        )
+
+    def _joined_ahead(self, before: Segment, op: int, result: int) -> Segment:
+        """A segment with an operator in the prologue.
+
+        Rows that pass through the prologue share their space with the slices; what it makes for the heads is
+        counted with them. All of its constants are held.
+        """
+        facts = self.slices.facts[op]
+        own = {s.name for s in facts.streamed if self._readers[s.name] == 1}
+        names = before.names | own | {*facts.held}
+        size = sum(self.constant(name) for name in names - before.names)
+        return replace(
+            before,
+            source=result,
+            prologue=before.prologue | 1 << op,
+            ahead=before.ahead | {result},
+            names=names,
+            floor=before.floor + self.hardware.buffer_need(0, size),
+            instead=None,
+        )
 
     def access(
-        self, operand: MapRead, op: int, sliced_maps: frozenset[int], source: int, *, tail: bool, first: bool
+        self, operand: MapRead, op: int, segment: Segment, *, first: bool, tail: bool
     ) -> Access | None:
-        """How what an operator reads is on chip; None if it cannot be.
+        """How what an operator behind the prologue reads is on chip; None if it cannot be.
 
-        `tail`: it sums over slices; `first`: it begins the segment.
+        `first`: whether it begins the slices; `tail`: whether it sums over them.
         """
-        tensor = self.flow.maps[operand.map]
+        m = operand.map
+        tensor = self.flow.maps[m]
         own = operand.input < len(self.flow.calls[op].operator.inputs)
         role = self.roles[op]
-        assert role is not None
-        if operand.map == source:
+        assert role is not None, "an operator of a segment has a role"
+        if m == segment.source:
             return "rows"
+        if m in segment.ahead:
+            return None
         if tail and own:
             return "slice"
-        if operand.map in sliced_maps:
+        if m in segment.sliced_maps:
             if not tail and operand.input in role.local:
                 return "slice"
             return None
-        if first and role.by_row:
-            return "row"
         if tensor.rows == 1:
             return "vector"
         if first and own and role.joins:
@@ -451,6 +457,8 @@ class Segments:
     def weights(self, mask: int, segment: Segment) -> SegmentConstants:
         """The constants of a group."""
         held, passing = self.slices.constants(mask, apart=True)
+        for op in bits(segment.prologue):
+            held |= {s.name: self.constant(s.name) for s in passing.pop(op, ())}
         held |= {s.name: self.constant(s.name) for s in passing.get(segment.tail, ()) if s.late}
         tail = tuple(s for s in passing.pop(segment.tail, ()) if not s.late)
         return SegmentConstants(held, passing, tail)

@@ -11,7 +11,6 @@ from lfopt.ir import Carry, Loop, Node, Place, Transfer
 BEHIND = (
     " in blocks",
     " beside",
-    " ahead",
     " across",
     " down",
     " down first",

@@ -1,0 +1,219 @@
+"""What a nest must be like to run. A recount of its steps proves the rest.
+
+Each operator runs in one leaf, behind those that it reads. A tensor is held around all operators that touch
+it. Loops cut along one axis once; what is summed is read outside of the loop that sums it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from lfopt.ops import Dataflow
+from lfopt.ops.columns import column_count
+from lfopt.planning.nest.regions import channel_axis, folded_extent
+from lfopt.planning.nest.tree import (
+    BlockLoop,
+    GroupNest,
+    Held,
+    Node,
+    PartialSums,
+    RowLeaf,
+    Stream,
+    walk,
+)
+
+
+class BrokenRule(NamedTuple):
+    """A rule that a nest breaks."""
+
+    where: Node | Held  # a node, or what it says of something that it holds
+    wrong: str
+    accepted: str
+
+
+def broken_rule(flow: Dataflow, nest: GroupNest) -> BrokenRule | None:
+    """The first rule that a nest breaks; None if it breaks none."""
+    return next(_Rules(flow, nest).broken(), None)
+
+
+class _Rules:
+    """The rules of one nest."""
+
+    def __init__(self, flow: Dataflow, nest: GroupNest) -> None:
+        self.flow = flow
+        self.nest = nest
+
+    def broken(self) -> Iterator[BrokenRule]:
+        """All rules that the nest breaks; no rule is looked at if one before it is broken."""
+        yield from self._order()
+        for held in self.nest.homes:
+            yield from self._home(held)
+        for m in sorted(self.nest.carried):
+            yield from self._carried(m)
+        for leaf in (node for node in self.nest.paths if isinstance(node, RowLeaf)):
+            yield from self._loops_around(leaf)
+        for loop in (node for node in self.nest.paths if isinstance(node, BlockLoop)):
+            yield from self._loop(loop)
+        for stream in self.nest.streams:
+            yield from self._stream(stream)
+
+    def _order(self) -> Iterator[BrokenRule]:
+        """Every operator runs in one leaf, behind those that it reads."""
+        run: list[int] = []
+        for leaf in (node for node in walk(self.nest.root) if isinstance(node, RowLeaf)):
+            for i in leaf.operators:
+                if i in run:
+                    yield BrokenRule(leaf, f"operator {self._name(i)} in two leaves", "one leaf for each")
+                run.append(i)
+        order = {i: k for k, i in enumerate(run)}
+        for i in run:
+            for operand in self.flow.operands[i]:
+                maker = self.flow.producer[operand.map]
+                if order.get(maker, -1) > order[i]:
+                    wrong = f"{self._name(i)} before {self._name(maker)}, whose result it reads"
+                    yield BrokenRule(self.nest.leaf_of[i], wrong, "operators behind those that they read")
+
+    def _home(self, held: Held) -> Iterator[BrokenRule]:
+        """A tensor is held around all operators that touch it; a leaf may load what it reads late itself."""
+        home = self.nest.homes[held]
+        touching = [i for i in self.nest.leaf_of if held in self._touched(i)]
+        inside = self.nest.operators[home]
+        outside = [i for i in touching if i not in inside and not self._may_load_late(i, held)]
+        if outside:
+            wrong = f"{self._name(outside[0])}, which touches it, outside"
+        elif not any(i in inside for i in touching):
+            wrong = "nothing that touches it"
+        else:
+            return
+        accepted = "a node around all operators of the nest that make or read what is held"
+        yield BrokenRule(held, wrong, accepted)
+
+    def _may_load_late(self, op: int, held: Held) -> bool:
+        """Whether an operator reads a map from outside only once the sums of its row engine are finished."""
+        leaf = self.nest.leaf_of[op]
+        sums = any(op in loop.folds for loop in self.nest.loops_to[leaf])
+        if leaf.at_once or not sums or not isinstance(held, int):
+            return False
+        if self.flow.producer[held] in self.nest.leaf_of:
+            return False
+        own = len(self.flow.calls[op].operator.inputs)
+        return all(o.input >= own for o in self.flow.operands[op] if o.map == held)
+
+    def _carried(self, m: int) -> Iterator[BrokenRule]:
+        """A map is carried by a loop over rows and one over columns inside it, and has both."""
+        home = self.nest.homes[m]
+        tensor = self.flow.maps[m]
+        axes = [loop.axis for loop in self.nest.loops_to[home]]
+        at_once = isinstance(home, RowLeaf) and home.at_once
+        if not at_once or axes != ["rows", "columns"]:
+            wrong = "'carry' elsewhere"
+        elif tensor.rows < 2 or column_count(tensor.shape) < 2:
+            wrong = f"{tensor.name[:60]!r} of shape {list(tensor.shape)} behind 'carry'"
+        elif not {*self.nest.leaf_of} <= {*self.nest.operators[home]}:
+            wrong = "'carry' in a nest of several leaves"
+        else:
+            return
+        accepted = "maps with rows and columns, 'at once', in a loop over columns, in one over rows"
+        yield BrokenRule(m, wrong, accepted)
+
+    def _touched(self, op: int) -> set[Held]:
+        flow = self.flow
+        constants = {w.name for w in flow.weights[op]}
+        return {*(o.map for o in flow.operands[op]), *flow.results[op], *constants, PartialSums(op)}
+
+    def _loops_around(self, leaf: RowLeaf) -> Iterator[BrokenRule]:
+        """Rows and columns are cut once, and so are the channels of every operator."""
+        loops = self.nest.loops_to[leaf]
+        axes = Counter(loop.axis for loop in loops)
+        for axis in ("rows", "columns"):
+            if axes[axis] > 1:
+                (_, inner, *_) = (loop for loop in loops if loop.axis == axis)
+                yield BrokenRule(inner, f"a loop over {axis} in another", "one around each leaf")
+        if not leaf.at_once and axes["rows"] and axes["columns"]:
+            wrong = "line buffers in loops over rows and columns"
+            yield BrokenRule(leaf, wrong, "'at once', or one of the two")
+        for i in leaf.operators:
+            cutting = [loop for loop in loops if loop.cuts_channels and self._cuts(loop, i)]
+            if len(cutting) > 1:
+                wrong = f"a loop that cuts the channels of {self._name(i)} again"
+                yield BrokenRule(cutting[1], wrong, "one loop over channels for each operator")
+            summing = [loop for loop in loops if i in loop.folds]
+            if len(summing) > 1:
+                yield BrokenRule(summing[1], f"sums of {self._name(i)} twice", "one loop for each operator")
+
+    def _cuts(self, loop: BlockLoop, op: int) -> bool:
+        """Whether a loop over channels cuts the results of an operator that sums over none of its blocks."""
+        if op in loop.folds or channel_axis(self.flow, op, loop.axis) is None:
+            return False
+        summed = {
+            i
+            for node in self.nest.paths
+            if isinstance(node, BlockLoop) and node is not loop and loop in self.nest.paths[node]
+            for i in node.folds
+        }
+        return not any(self.flow.descendants[op] >> i & 1 for i in summed)
+
+    def _loop(self, loop: BlockLoop) -> Iterator[BrokenRule]:
+        missing = [i for i in loop.folds if self.nest.homes.get(PartialSums(i)) is not loop]
+        if missing:
+            wrong = f"no 'hold sums of {self._name(missing[0])}' below the loop that it sums over"
+            yield BrokenRule(loop, wrong, "one for each operator that sums")
+        if loop.folds and self.nest.parent(loop) is None:
+            wrong = "a loop that sums at the left margin"
+            yield BrokenRule(loop, wrong, "one below 'in turn' or another loop, which holds the result")
+        inside = self.nest.operators[loop]
+        if any(i not in inside for i in loop.folds):
+            yield BrokenRule(loop, "an operator that sums and runs elsewhere", "operators in the loop")
+        for i in loop.folds:
+            readers = [j for j in inside if self.flow.succs[i] >> j & 1]
+            if readers:
+                wrong = f"{self._name(readers[0])}, which reads the sums of {self._name(i)}, in their loop"
+                yield BrokenRule(loop, wrong, "readers of sums behind the loop that makes them")
+        if len({folded_extent(self.flow, i) for i in loop.folds}) > 1:
+            yield BrokenRule(loop, "operators that sum over different channels", "one extent for all of them")
+        if loop.axis == "rows" and loop.blocks.count > 1:
+            yield from self._running(loop)
+
+    def _running(self, loop: BlockLoop) -> Iterator[BrokenRule]:
+        """Reductions that take their operand row by row end with the last block of rows."""
+        engines = [leaf for leaf in self.nest.row_engines if loop in self.nest.paths[leaf]]
+        for i in (i for leaf in engines for i in leaf.operators):
+            if not self.flow.running >> i & 1:
+                continue
+            readers = [j for j in self.nest.operators[loop] if self.flow.succs[i] >> j & 1]
+            if readers:
+                wrong = f"{self._name(readers[0])}, which waits for the last row that {self._name(i)} takes"
+                yield BrokenRule(loop, wrong, "readers behind the loop over rows")
+            holders = self.nest.paths[loop]
+            for held, what in ((PartialSums(i), "sums of "), (self.flow.results[i][0], "")):
+                if self.nest.homes.get(held) not in holders:
+                    wrong = f"no 'hold {what}...' of {self._name(i)} at a loop over rows"
+                    yield BrokenRule(loop, wrong, "what is summed over all rows held there, or further out")
+
+    def _stream(self, stream: Stream) -> Iterator[BrokenRule]:
+        """Constants that stay are those of whole blocks."""
+        if not stream.stays:
+            return
+        for i in self.nest.operators[stream.home]:
+            if not {w.name for w in self.flow.weights[i]} & stream.constants:
+                continue
+            loops = self.nest.loops_to[self.nest.leaf_of[i]]
+            summing = [loop for loop in loops if i in loop.folds]
+            for loop in summing or [loop for loop in loops if loop.cuts_channels and self._cuts(loop, i)]:
+                extent = self._extent(loop, i)
+                if stream.stays < extent and stream.stays not in loop.blocks.ends(extent):
+                    wrong = f"{stream.stays} channels that stay, in the midst of a block of {self._name(i)}"
+                    yield BrokenRule(loop, wrong, f"blocks that begin anew at {stream.stays}")
+
+    def _extent(self, loop: BlockLoop, op: int) -> int:
+        """Channels of which a loop makes blocks for an operator."""
+        if op in loop.folds:
+            return folded_extent(self.flow, op)
+        axis = channel_axis(self.flow, op, loop.axis)
+        assert axis is not None, "the loop cuts them"
+        return self.flow.calls[op].result[axis]
+
+    def _name(self, op: int) -> str:
+        return repr(self.flow.operators[op].name[:60])
