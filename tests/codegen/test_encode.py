@@ -25,6 +25,7 @@ from lfopt.planning import GroupCosts
 from simulator.model.timing import Accelerator
 from tests.accelerator import accelerator_hardware, random_plan
 from tests.byte_chains import CASES, SHAPE, whole_plan
+from tests.cases import few, some
 from tests.codegen.streams import disagreement
 from tests.random_plans import in_integers, planned, random_inputs
 from tests.strategies import one_contraction
@@ -67,9 +68,9 @@ def run_random(seeds: range) -> tuple[Counter[str], Counter[str]]:
 
 
 def test_random_plans_move_what_was_planned_and_make_every_bit() -> None:
-    ran, refused = run_random(range(80))
+    ran, refused = run_random(some(range(80)))
     assert all(ran[mode] for mode in MODES), ran
-    assert min(ran["in flight"], ran["running"]) > 5, ran
+    assert min(ran["in flight"], ran["running"]) > few(5), ran
     assert refused.total() < 20, refused
 
 

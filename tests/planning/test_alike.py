@@ -20,6 +20,7 @@ from lfopt.planning.steps.renamed import Renaming, renamed
 from lfopt.rewrite.copies import barriers, with_copies
 from search.exact import next_groups, solve
 from search.options import SearchOptions
+from tests.cases import some
 from tests.random_plans import computable, in_integers, random_inputs
 from tests.strategies import random_graph
 
@@ -65,7 +66,7 @@ def test_shared_prices_are_those_that_each_network_gives_its_groups(*, integers:
     """Of random networks, and of the same with other copies, on the same chips."""
     chips = [(Hardware(kib << 10), Prices()) for kib in (1, 4, 16)]
     asked = 0
-    for seed in range(60):
+    for seed in some(range(60)):
         rng = np.random.default_rng(seed)
         original = computable(random_graph(rng, int(rng.integers(4, 12))))
         if integers:

@@ -22,6 +22,7 @@ from simulator.model.simulate import simulate
 from simulator.recount import RecountNetwork, recount
 from simulator.recount.groups import weight_bytes
 from tests.brute import Oracle
+from tests.cases import few, some
 from tests.line_buffers import rings
 from tests.random_plans import random_scheme
 from tests.row_networks import SAME, network
@@ -120,7 +121,7 @@ def need(costs: GroupCosts, graph: Graph, mask: int, rows: int) -> int:
 
 def test_rings_and_steps_are_those_of_the_schedule_run_naively() -> None:
     compared = 0
-    for seed, _, graph in each_graph(range(50_000, 50_150)):
+    for seed, _, graph in each_graph(some(range(50_000, 50_150))):
         flow = Dataflow.of(graph)
         net, costs = RecountNetwork(graph), GroupCosts(flow, ROOM)
         for mask in Oracle(graph).legal_groups():
@@ -139,7 +140,7 @@ def test_rings_and_steps_are_those_of_the_schedule_run_naively() -> None:
                 assert computed(flow, group) == Naive(flow, mask, taken).order, (
                     f"seed {seed}, {taken} rows of {group.nodes}"
                 )
-    assert compared > 10_000
+    assert compared > few(10_000)
 
 
 def test_no_height_proposed_means_row_by_row() -> None:

@@ -28,6 +28,7 @@ from simulator.interpreter.execute import execute
 from simulator.model.simulate import simulate
 from simulator.recount import recount
 from tests.agreement import differing, disagreements
+from tests.cases import some
 from tests.random_plans import computable, in_integers, planned, random_inputs, random_scheme
 from tests.strategies import random_graph, random_hardware
 
@@ -342,7 +343,7 @@ def run_many(seeds: Sequence[int], *, integers: bool = False) -> None:
 @pytest.mark.parametrize("integers", [False, True])
 def test_with_copies_and_operators_in_flight_there_is_one_truth(*, integers: bool) -> None:
     # the last three had faults once: tables behind a Split, a narrow strip, a mean that nobody reads
-    run_many([*range(75), 2701, 4722, 6339], integers=integers)
+    run_many([*some(range(75)), 2701, 4722, 6339], integers=integers)
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from search.options import SearchOptions
 from simulator.interpreter.execute import execute
 from simulator.recount import recount
 from tests.agreement import disagreements
+from tests.cases import few, some
 from tests.planning.alterations import (
     altered_steps,
     check_alterations,
@@ -91,7 +92,7 @@ def cases(seeds: range, *, whole_bytes: bool = False) -> Iterator[Case]:
 
 def test_a_chain_moves_what_was_planned_executed_and_recounted_and_computes_the_same() -> None:
     kinds: Counter[str] = Counter()
-    for case in cases(range(80)):
+    for case in cases(range(60)):
         assert case.costs.dram_bytes(case.groups) < case.costs.dram_bytes(case.before)
         wrong = disagreements(
             case.costs,
@@ -107,14 +108,14 @@ def test_a_chain_moves_what_was_planned_executed_and_recounted_and_computes_the_
         wrong += recount(case.graph, plan).discrepancies
         assert not wrong, (case.graph, case.costs.hardware, wrong)
         kinds.update({"chain", *case.kinds})
-    assert kinds["chain"] > 25
-    assert min(kinds["spilled"], kinds["parameters"]) > 2, kinds
+    assert kinds["chain"] > 20
+    assert min(kinds["spilled"], kinds["parameters"]) > 1, kinds
 
 
 def test_most_chains_are_found_again_when_their_groups_are_planned_by_themselves() -> None:
     """A scheme says what is in a chain, not of which stages it was made, nor in which order."""
     counts = [0, 0]
-    for case in cases(range(200, 240), whole_bytes=True):
+    for case in cases(some(range(200, 240)), whole_bytes=True):
         scheme = FusionScheme(tuple(case.costs.dataflow.names(group) for group in case.groups))
         again = plan_of(case.graph, scheme, case.costs.hardware, modes="all")
         same = not isinstance(again, DoesNotFit) and again.totals.dram_bytes <= sum(
@@ -151,7 +152,7 @@ def test_the_bound_of_a_scheme_that_is_given_lies_between_what_is_compulsory_and
 
 def test_a_slot_or_a_byte_less_anywhere_is_noticed() -> None:
     tally: Counter[str] = Counter()
-    for case in cases(range(300, 330)):
+    for case in cases(some(range(300, 330))):
         for stage in stages(case.plan, case.graph, case.inputs):
             if stage.group.mode != "chained":
                 continue
@@ -163,14 +164,14 @@ def test_a_slot_or_a_byte_less_anywhere_is_noticed() -> None:
                         verdict(stage, with_place(stage.group, index, slot_bytes=place.slot_bytes - 1))
                         == "violation"
                     ), place
-    assert tally["violation"] > 40
+    assert tally["violation"] > few(40)
     assert tally[""] < 0.15 * tally.total(), tally
 
 
 def test_a_place_elsewhere_is_noticed_where_it_lies_over_what_is_needed() -> None:
     """Whatever execution notices, the recount does: it knows one kind of places that share bytes."""
     seen = missed = 0
-    for case in cases(range(400, 430)):
+    for case in cases(some(range(400, 430))):
         for stage in stages(case.plan, case.graph, case.inputs):
             for index, place in enumerate(stage.group.places):
                 if stage.group.mode != "chained" or not place.address:
@@ -181,19 +182,19 @@ def test_a_place_elsewhere_is_noticed_where_it_lies_over_what_is_needed() -> Non
                     lines = recount(case.graph, replace(case.plan, groups=groups)).discrepancies
                     seen += 1
                     missed += not any(line.startswith(f"group {altered.id}: ") for line in lines)
-    assert seen > 30
+    assert seen > few(30)
     assert not missed
 
 
 def test_no_step_can_be_altered_unnoticed() -> None:
     rng, counts = np.random.default_rng(0), Counter[tuple[str, str]]()
-    for case in cases(range(500, 530)):
+    for case in cases(some(range(500, 530))):
         for stage in stages(case.plan, case.graph, case.inputs):
             if stage.group.mode == "chained" and step_count(stage.group.steps) < 300:
                 check_alterations(
                     (each for each in altered_steps(stage, rng, 4) if each[3] or each[0] != "drop"), counts
                 )
-    assert counts.total() > 60
+    assert counts.total() > few(60)
 
 
 # -- networks ------------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ from simulator.interpreter.execute import Violation, execute
 from simulator.model.simulate import simulate
 from simulator.recount import recount
 from tests.brute import brute_force
+from tests.cases import few, some
 from tests.random_plans import SCHEMES, drawn, planned, random_scheme
 
 STORE = 1 << 20  # bytes
@@ -272,7 +273,7 @@ def test_a_group_whose_parameters_exceed_the_store_does_not_fit_and_says_so() ->
 
 def test_the_exact_search_proves_its_plans_and_a_recount_agrees_with_them() -> None:
     counted = 0
-    for seed in range(41_000, 41_120):
+    for seed in some(range(41_000, 41_120)):
         rng = np.random.default_rng(seed)
         graph, hardware, _ = drawn(rng, integers=True)
         traffic = Traffic.TILED if seed % 3 else Traffic.ONCE
@@ -296,13 +297,13 @@ def test_the_exact_search_proves_its_plans_and_a_recount_agrees_with_them() -> N
         assert report.disagreements == ()
         assert sum(t.loaded_bytes for t in report.tensors if t.role == "parameter") == report.dram.parameter
         counted += report.dram.parameter > 0
-    assert counted > 30
+    assert counted > few(30)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_exact_search_finds_what_trying_every_scheme_finds_with_a_small_store(scheme: str) -> None:
     tried, apart = 0, Counter[str]()
-    for seed in range(42_000, 42_040):
+    for seed in some(range(42_000, 42_040)):
         rng = np.random.default_rng(seed)
         graph, hardware, _ = drawn(rng, integers=True)
         if len(Dataflow.of(graph)) > 7:
@@ -328,7 +329,7 @@ def test_exact_search_finds_what_trying_every_scheme_finds_with_a_small_store(sc
         assert roomy.dram_bytes <= solution.dram_bytes
         apart[limited] += roomy.dram_bytes < solution.dram_bytes
         tried += 1
-    assert tried > 20
+    assert tried > few(20)
     assert apart["parameter_tables"]
     assert apart["parameter_store_bytes"]
 
@@ -350,7 +351,7 @@ CHANGES: dict[str, Callable[[Transfer], tuple[Node, ...]]] = {
 def test_a_load_of_parameters_that_is_wrong_is_found(change: str) -> None:
     tried = 0
     with threadpool_limits(1):
-        for seed in range(40_000, 40_035):
+        for seed in some(range(40_000, 40_035)):
             graph, _, plan, inputs = random_plan(seed)
             if not loads(plan) or any(group.unexecutable for group in plan.groups):
                 continue
@@ -370,7 +371,7 @@ def test_a_load_of_parameters_that_is_wrong_is_found(change: str) -> None:
                 noticed = True
             assert noticed, f"seed {seed}"
             tried += 1
-    assert tried > 10
+    assert tried > few(10)
 
 
 def of_group(g: int, graph: Graph, plan: Plan) -> list[str]:

@@ -17,6 +17,7 @@ from lfopt.planning.bounds.stretches import Stretches, between
 from lfopt.zoo.builder import Net
 from search.exact import solve
 from tests.brute import Oracle
+from tests.cases import few, some
 from tests.convolutions import random_convolutions, random_network
 from tests.strategies import random_graph, random_hardware, with_weight_buffer
 
@@ -51,7 +52,7 @@ def check(graph: Graph, hardware: Hardware, scheme: str) -> tuple[int, int]:
 @pytest.mark.parametrize("split", [False, True])
 def test_no_group_moves_less_than_the_stretches_in_it_promise(split: bool) -> None:
     again = never = 0
-    for seed in range(24):
+    for seed in some(range(24)):
         rng = np.random.default_rng(seed)
         graph = random_convolutions(rng, int(rng.integers(3, 7))) if seed % 2 else random_graph(rng, 6)
         hardware = random_hardware(rng, graph)
@@ -60,7 +61,7 @@ def test_no_group_moves_less_than_the_stretches_in_it_promise(split: bool) -> No
         counts = check(graph, with_weight_buffer(rng, graph, hardware) if split else hardware, "auto")
         again, never = again + counts[0], never + counts[1]
     assert again > 0
-    assert never > 300
+    assert never > few(300)
 
 
 @pytest.mark.slow

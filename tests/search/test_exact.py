@@ -21,6 +21,7 @@ from search.options import SearchOptions
 from search.result import Result, unfused
 from simulator.recount import RecountNetwork
 from tests.brute import brute_force
+from tests.cases import few, some
 from tests.line_buffers import count
 from tests.real_networks import network
 from tests.strategies import random_graph, random_hardware
@@ -48,10 +49,10 @@ def optimum(
     return searched
 
 
-def compare(first: int, graphs: int, least: int, most: int) -> int:
+def compare(seeds: range, least: int, most: int) -> int:
     """Exact search against brute force on seeded random graphs; the number of schemes brute force tried."""
     tried = 0
-    for seed in range(first, first + graphs):
+    for seed in seeds:
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, int(rng.integers(least, most + 1)))
         hardware, traffic, epilogue = (
@@ -70,24 +71,24 @@ def compare(first: int, graphs: int, least: int, most: int) -> int:
 
 @pytest.mark.parametrize("first", range(0, 2000, 500))
 def test_exact_search_finds_what_trying_every_scheme_finds(first: int) -> None:
-    assert compare(first, 250, 4, 7) > 2_500
+    assert compare(some(range(first, first + 250)), 4, 7) > few(2_500)
 
 
 def test_exact_search_finds_what_trying_every_scheme_of_eight_or_nine_operators_finds() -> None:
-    assert compare(10_000, 120, 8, 9) > 12_000
+    assert compare(some(range(10_000, 10_120)), 8, 9) > few(12_000)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 10_000, 1000))
 def test_exact_search_finds_what_trying_every_scheme_finds_on_many_more(first: int) -> None:
-    assert compare(50_000 + first, 1000, 3, 9) > 20_000
+    assert compare(range(50_000 + first, 51_000 + first), 3, 9) > 20_000
 
 
 # -- passes of limited width, and searches cut short ---------------------------------------------------------
 
 
 def test_passes_that_keep_one_state_per_size_end_in_the_same_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in range(20_000, 20_150):
+    for seed in some(range(20_000, 20_150)):
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, int(rng.integers(5, 11)))
         hardware, traffic, epilogue = (
@@ -111,7 +112,7 @@ def test_a_search_cut_short_gives_a_legal_scheme_and_a_bound_that_the_optimum_re
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(looks)))
     monkeypatch.setattr(exact, "FIRST_WIDTH", 1)
     proofs: list[str] = []
-    for seed in range(30_000, 30_150):
+    for seed in some(range(30_000, 30_150)):
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, 8)
         hardware, flow = random_hardware(rng, graph), Dataflow.of(graph)
@@ -125,7 +126,7 @@ def test_a_search_cut_short_gives_a_legal_scheme_and_a_bound_that_the_optimum_re
 
 
 def test_a_search_that_begins_with_a_plan_is_never_worse_and_ends_in_the_same_optimum() -> None:
-    for seed in range(40_000, 40_150):
+    for seed in some(range(40_000, 40_150)):
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, 8)
         costs = GroupCosts(Dataflow.of(graph), random_hardware(rng, graph), Traffic.ONCE, epilogue=False)
@@ -143,7 +144,7 @@ def test_a_search_that_begins_with_a_plan_is_never_worse_and_ends_in_the_same_op
 @pytest.mark.parametrize("epilogue", [False, True])
 def test_more_buffer_never_costs_more_bytes(traffic: Traffic, epilogue: bool) -> None:
     steps = 0
-    for seed in range(40_000, 40_018):
+    for seed in some(range(40_000, 40_018)):
         graph = random_graph(np.random.default_rng(seed), 7)
         elements = sum(tensor.elements for tensor in graph.tensors.values())
         sizes = np.unique(np.geomspace(8, 4 * elements + 16, 16).astype(int))
@@ -158,7 +159,7 @@ def test_more_buffer_never_costs_more_bytes(traffic: Traffic, epilogue: bool) ->
         fewest = [*running.values()]
         assert fewest == sorted(fewest, reverse=True), f"seed {seed}: {running}"
         steps += len(set(fewest)) - 1
-    assert steps > 18  # buffers that are worth something
+    assert steps > few(18)  # buffers that are worth something
 
 
 @pytest.mark.parametrize("name", ["hf_mobilenet_v2", "hf_resnet18", "tv_squeezenet1_1"])

@@ -45,6 +45,7 @@ from search.exact import solve
 from simulator.interpreter.execute import Violation, execute
 from simulator.recount import RecountStopped, progressions, recount
 from simulator.recount.progressions import Boxes, leaves, times_covered
+from tests.cases import few, some
 from tests.following import follow, with_places, with_steps
 from tests.real_networks import network
 from tests.simulator.tampering import FIGURES, PLACES, STEPS, WASTEFUL, Tamper, edited, named, written
@@ -152,7 +153,7 @@ def folds(plan: Plan) -> bool:
 
 def test_a_recount_agrees_with_every_plan_of_a_random_graph() -> None:
     walked: Counter[str] = Counter()
-    for seed in range(250):
+    for seed in some(range(250)):
         graph, plan = random_plan(seed)
         recounted = recount(graph, plan)
         assert recounted.agrees, f"seed {seed}: {recounted.discrepancies}"
@@ -180,22 +181,22 @@ def test_a_recount_agrees_with_every_plan_of_a_random_graph() -> None:
 
 def test_a_recount_agrees_with_every_plan_that_folds_rows_band_by_band() -> None:
     folded = 0
-    for seed in range(300):
+    for seed in some(range(300)):
         graph, plan = reduction_plan(seed)
         recounted = recount(graph, plan)
         assert recounted.agrees, f"seed {seed}: {recounted.discrepancies}"
         folded += folds(plan)
-    assert folded > 40
+    assert folded > few(40)
 
 
 def test_a_recount_agrees_with_every_plan_of_a_contraction_in_tiles() -> None:
     modes = Counter[str]()
-    for seed in range(120):
+    for seed in some(range(120)):
         graph, plan = contraction_plan(seed)
         recounted = recount(graph, plan)
         assert recounted.agrees, f"seed {seed}: {recounted.discrepancies}"
         modes.update(group.mode for group in plan.groups if group.steps)
-    assert modes["tiled"] > 36
+    assert modes["tiled"] > few(36)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +267,7 @@ def test_rows_that_a_gather_picks_are_loaded_as_weights() -> None:
 
 def test_what_has_no_steps_and_no_formula_is_reported_as_not_recounted() -> None:
     seen = 0
-    for seed in range(300):
+    for seed in some(range(300)):
         graph, plan = random_plan(seed)
         recounted = recount(graph, plan)
         open_ = [
@@ -280,7 +281,7 @@ def test_what_has_no_steps_and_no_formula_is_reported_as_not_recounted() -> None
         ]
         assert recounted.by_formula == (len(formula), sum(group.dram.total for group in formula))
         seen += bool(open_)
-    assert seen > 20
+    assert seen > few(20)
 
 
 # -- the arithmetic ------------------------------------------------------------------------------------------
@@ -562,14 +563,14 @@ def split_plan(seed: int) -> tuple[Graph, Plan]:
 
 def test_a_recount_agrees_with_every_plan_on_a_chip_with_a_weight_buffer() -> None:
     walked: Counter[str] = Counter()
-    for seed in range(60):
+    for seed in some(range(60)):
         graph, plan = split_plan(seed)
         recounted = recount(graph, plan)
         assert recounted.agrees, f"seed {seed}: {recounted.discrepancies}"
         walked.update(
             group.mode for group in plan.groups if any(place.purpose == "weight" for place in group.places)
         )
-    assert all(walked[mode] > 2 for mode in ("lbdf", "brr", "resident", "tiled")), walked
+    assert all(walked[mode] > few(2) for mode in ("lbdf", "brr", "resident", "tiled")), walked
 
 
 def weights_over_others(group: PlannedGroup, hardware: Hardware) -> Iterator[Place]:
@@ -653,11 +654,11 @@ def in_bands(seeds: range) -> Iterator[tuple[int, Graph, Plan]]:
 
 def test_a_recount_agrees_with_every_plan_in_bands() -> None:
     tried = 0
-    for seed, graph, plan in in_bands(range(3000, 3200)):
+    for seed, graph, plan in in_bands(some(range(3000, 3200))):
         recounted = recount(graph, plan)
         assert recounted.agrees, f"seed {seed}: {recounted.discrepancies}"
         tried += 1
-    assert tried > 50
+    assert tried > few(50)
 
 
 @pytest.mark.parametrize("tamper", [*FIGURES, *PLACES, *STEPS], ids=lambda tamper: tamper.__name__)
@@ -750,7 +751,7 @@ def test_a_scrambled_schedule_that_a_recount_accepts_can_be_executed(
     draw: Callable[[int], tuple[Graph, Plan]], seeds: range
 ) -> None:
     tried = accepted = 0
-    for seed in seeds:
+    for seed in some(seeds):
         graph, plan = draw(seed)
         rng = np.random.default_rng(seed)
         groups = [g for g in plan.groups if g.steps]
@@ -772,8 +773,8 @@ def test_a_scrambled_schedule_that_a_recount_accepts_can_be_executed(
             if other != group and recount(graph, changed).agrees:
                 accepted += 1
                 assert not (why := fails(graph, changed, inputs, wanted)), f"seed {seed}: {why}: {other}"
-    assert tried > 300
-    assert 5 < accepted < tried / 5
+    assert tried > few(300)
+    assert few(5) < accepted < tried / 5
 
 
 def test_a_bound_that_a_better_plan_refutes_is_found_out(lfopt, tmp_path) -> None:
