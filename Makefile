@@ -35,8 +35,8 @@ lint: $(VENV)/.dev  ## Format check, lint, types, import floors
 test: lint  ## Environment, then all checks
 	$(BIN)/pytest -n 2 -m "not slow"
 
-test-slow: $(VENV)/.dev  ## The checks that take minutes
-	$(BIN)/pytest -n 2 -m slow
+test-slow: $(VENV)/.dev  ## Every test with all of its cases, and those that take minutes
+	LFOPT_CASES=all $(BIN)/pytest -n 2 -m "not sanitize"
 
 test-sanitize: $(VENV)/.dev  ## Generated C under sanitizers, 5,000 random networks among it: an hour
 	$(BIN)/pytest -n 2 -m sanitize

@@ -75,12 +75,9 @@ def sliced(costs: GroupCosts) -> SlicedMode:
 def alone(costs: GroupCosts) -> GroupCosts:
     """The same with mode sliced alone."""
     only = costs.at(costs.hardware.buffer_bytes)
-    for name, value in {
-        "_whole": [sliced(costs)],
-        "_nothing": (None,),
-        "_anywhere": [],
-        "_grown": {},
-    }.items():
+    only.pricing.whole = [costs.modes["sliced"]]
+    only.pricing.anywhere = []
+    for name, value in {"_nothing": (None,), "_grown": {}}.items():
         setattr(only, name, value)
     return only
 

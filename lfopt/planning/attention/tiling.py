@@ -38,6 +38,7 @@ from lfopt.planning.attention.blocks import AttentionBlocks, AttentionBoxes
 from lfopt.planning.attention.traffic import AttentionTraffic
 from lfopt.planning.steps.layout import AllocationRequest
 from lfopt.planning.steps.limit import Limit
+from lfopt.planning.steps.place_names import used_as
 from lfopt.planning.steps.rolling import rolled
 from lfopt.planning.tiling.finish import Finish, row_count
 from lfopt.planning.tiling.tiling_region import TilingRegion, even_sizes, powers
@@ -61,7 +62,7 @@ class AttentionTiling:
             name = call.operator.inputs[k]
             taken = name in self.places.values() or name in self.finish.places
             apart = taken or (k and not boxes.constant[k])
-            self.places[k] = layout.place_name(f"{name} as {boxes.form.uses[k][1]}") if apart else name
+            self.places[k] = layout.place_name(f"{name}{used_as(boxes.form.uses[k][1])}") if apart else name
         self.sums_place = layout.place_name("sums")
 
     # -- what there is to choose -----------------------------------------------------------------------------

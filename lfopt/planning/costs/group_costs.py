@@ -28,6 +28,7 @@ from lfopt.ir import (
 )
 from lfopt.ops import ATTENTION, Dataflow
 from lfopt.planning.bounds.bounds import Bounds
+from lfopt.planning.costs.pricing import GroupPricing
 from lfopt.planning.costs.rules import UNMET, Rules
 from lfopt.planning.costs.schemes import check_scheme, seen_by, tables_fly
 from lfopt.planning.costs.shortages import least_need, least_weights, parameter_shortage, shortage
@@ -50,9 +51,7 @@ from lfopt.planning.modes import (
     TrafficTerms,
     unnamed_modes,
 )
-from lfopt.planning.modes.alone import ExcludedMode
 from lfopt.planning.modes.mode import is_single
-from lfopt.planning.nest.parts import has_parts
 from lfopt.planning.nest.tree import GroupNest
 from lfopt.planning.steps.limit import never
 from lfopt.rewrite.copies import without_copies
@@ -110,9 +109,7 @@ class GroupCosts:
                     f"mode.{operator}: found {mode!r} with scheme {scheme}; accepted: {', '.join(selectable)}"
                 )
         self._named = {name: self.modes[name] for name in names}  # of the scheme
-        self._whole = [*self._named.values()]
-        self._alone = [mode for mode in self.modes.values() if mode.alone]
-        self._anywhere = [mode for mode in self.modes.values() if not mode.whole and not mode.alone]
+        self.pricing = GroupPricing(self.groups, hardware, self.modes, self._named, self.rules)
         self._nothing = (None,) * len(names)  # bounds of the empty group
         # per group: (bounds, DRAM bytes with every tensor once)
         self._grown: dict[int, tuple[tuple[Any, ...], int]] = {}
@@ -221,7 +218,11 @@ class GroupCosts:
     def price(self, mask: int) -> Cost | None:
         """As `evaluate`, without reasons."""
         if mask not in self._prices:
-            self._prices[mask] = self._kept_to(mask) if mask & self.rules.touched else self._price(mask)
+            bounds, once = self._grown.get(mask, (None, None))
+            priced = self.pricing.price(mask, bounds, once)
+            self._prices[mask] = priced.cost
+            if priced.way is not None:
+                self._taken[mask] = priced.way
         return self._prices[mask]
 
     def executable(self, groups: Sequence[int]) -> bool:
@@ -240,37 +241,6 @@ class GroupCosts:
         """Whether a legal group breaks a constraint; its price has `UNMET` bytes more than it moves."""
         price = self.price(mask) if mask & self.rules.touched else None
         return price is not None and price.dram_bytes >= UNMET
-
-    def _kept_to(self, mask: int) -> Cost | None:
-        """The price of a group that constraints are about."""
-        rules = self.rules
-        if rules.forbid(mask):
-            return None
-        wanted, parts = rules.mode(mask), rules.parts_of_nest(mask)
-        cost = self._price(mask) if wanted is None else self._price_in(mask, self.modes[wanted])
-        if cost is not None and parts:
-            option = self._with_parts(mask, parts)
-            if option is not None:
-                self._taken[mask] = option
-            cost = option and option.cost
-        broken = cost is None or rules.parts(mask) or rules.contradict(mask)
-        cost = cost or self._price(mask)
-        return cost if cost is None or not broken else cost._replace(dram_bytes=cost.dram_bytes + UNMET)
-
-    def _price_in(self, mask: int, mode: ExecutionMode) -> Cost | None:
-        """The price of a group in one mode."""
-        if not self.groups.parameters_fit(mask) or (mode in self._whole and not self.passes_rows(mask)):
-            return None
-        return mode.price(mask, self.hardware.buffer_bytes, self.groups.once(mask).total)
-
-    def _with_parts(self, mask: int, parts: frozenset[str]) -> ModeOption | None:
-        """The way of the fewest bytes whose nest has these parts; None if there is none."""
-        beta, once, wanted = self.hardware.buffer_bytes, self.groups.once(mask).total, self.rules.mode(mask)
-        modes = self._whole if wanted is None else [self.modes[wanted]]
-        able = [mode for mode in modes if self._price_in(mask, mode) is not None]
-        ways = [mode.ways(mask, beta, once) for mode in able]
-        first = [next((way for way in of if has_parts(way.scheduled.nest, parts)), None) for of in ways]
-        return min(filter(None, first), key=lambda way: way.cost.dram_bytes, default=None)
 
     def learn(self, chain: Linked) -> None:
         """Price this group as a chain, if that moves fewer bytes."""
@@ -295,22 +265,17 @@ class GroupCosts:
 
         `whole`: only in modes whose attribute `whole` is this; None: in every mode.
         """
-        beta, once, chosen = self.hardware.buffer_bytes, self.groups.once(mask).total, self.chosen(mask)
+        chosen = self.chosen(mask)
         if chosen is None:
             return
-        wanted, parts = self.rules.mode(mask), self.rules.parts_of_nest(mask)
+        parts = self.rules.parts_of_nest(mask)
         if self.breaks(mask):  # no way has the parts that are asked for
             parts = frozenset()
-        row_by_row = self._whole if self.passes_rows(mask) else []
-        everywhere = row_by_row if mask & self.excluded else [*row_by_row, *self._anywhere]
-        modes = [chosen] if chosen.alone or chosen.given or wanted is not None else everywhere
         cost = self.price(mask)
         executable = cost is not None and cost.executable
-        for mode in modes if chosen in modes else [chosen, *modes]:
-            if whole is None or mode.whole == whole:
-                for option in mode.options(mask, beta, once):
-                    if (option.cost.executable or not executable) and has_parts(option.scheduled.nest, parts):
-                        yield option
+        for option in self.pricing.options(mask, chosen, parts, whole=whole):
+            if option.cost.executable or not executable:
+                yield option
 
     def take(self, mask: int, option: ModeOption | None) -> None:
         """Let a group run in one of its ways; None: in that of the fewest bytes."""
@@ -343,37 +308,12 @@ class GroupCosts:
             return least
         return min(least, self.unfused(copies).bounds.recomputing_bytes)
 
-    def _price(self, mask: int) -> Cost | None:
-        groups, beta = self.groups, self.hardware.buffer_bytes
-        if not groups.parameters_fit(mask):
-            return None
-        bounds, once = self._grown.get(mask) or (self._nothing, sum(groups.once_by_class(mask)))
-        if is_single(mask):
-            for mode in self._alone:
-                if (cost := mode.price(mask, beta, once)) is not None:
-                    return cost
-        best: Cost | None = None
-        row_by_row = zip(self._whole, bounds, strict=True) if self.passes_rows(mask) else ()
-        for mode, bound in row_by_row:
-            cost = mode.price(mask, beta, once, bound)
-            if cost is not None and (best is None or cost.dram_bytes < best.dram_bytes):
-                best = cost
-                if cost.dram_bytes <= once:  # no mode moves less
-                    return best
-        if mask & self.excluded:
-            return best
-        for mode in self._anywhere:
-            cost = mode.price(mask, beta, once)
-            if cost is not None and (
-                best is None or (cost.executable, -cost.dram_bytes) > (best.executable, -best.dram_bytes)
-            ):
-                best = cost
-        return best
-
     def chosen(self, mask: int) -> ExecutionMode | None:
         """The mode that `evaluate` chose; None where the group may not run."""
         cost = self.price(mask)
-        return None if cost is None else self.modes[cost.mode]
+        if cost is None:
+            return None
+        return self.modes[cost.mode]
 
     def terms(self, mask: int) -> TrafficTerms:
         """How the group runs in the mode that `evaluate` chose.
@@ -383,11 +323,9 @@ class GroupCosts:
         if mask in self._taken:
             return self._taken[mask].terms
         mode = self.chosen(mask)
-        return (
-            TrafficTerms(self.groups.once(mask))
-            if mode is None
-            else mode.terms(mask, self.hardware.buffer_bytes)
-        )
+        if mode is None:
+            return TrafficTerms(self.groups.once(mask))
+        return mode.terms(mask, self.hardware.buffer_bytes)
 
     def dram(self, mask: int) -> DramBytes:
         """DRAM bytes of a group by class. See `terms`."""
@@ -400,8 +338,8 @@ class GroupCosts:
         return shortage(self._named, self.hardware, mask, self.least_need(mask))
 
     def passes_rows(self, mask: int) -> bool:
-        """Whether the maps of a group can pass row by row, as they do in all modes but tiles."""
-        return not mask & self.dataflow.too_tall
+        """See `GroupPricing.passes_rows`."""
+        return self.pricing.passes_rows(mask)
 
     def least_weights(self, mask: int) -> tuple[str, int] | None:
         """(mode, bytes of weights) of the mode whose weights exceed the weight buffer least; or None."""
@@ -409,25 +347,25 @@ class GroupCosts:
 
     def least_need(self, mask: int) -> tuple[str, int]:
         """(mode of the scheme that needs the least buffer, F_beta in bytes); NEVER if no buffer is enough."""
-        return least_need(self._named, mask) if self.passes_rows(mask) else (next(iter(self._named)), NEVER)
+        if self.passes_rows(mask):
+            return least_need(self._named, mask)
+        return next(iter(self._named)), NEVER
 
     def legal_anywhere(self, mask: int) -> bool:
         """Whether the group may run however little of it fits: a single operator, or an epilogue group."""
         if is_single(mask):
             return True
         return (
-            any(mode.anywhere(mask) for mode in self._anywhere)
+            any(mode.anywhere(mask) for mode in self.pricing.anywhere)
             and self.groups.parameters_fit(mask)
             and not self.rules.forbid(mask)
             and self.price(mask) is not None
         )
 
-    @cached_property
+    @property
     def excluded(self) -> int:
         """Operators that traffic `paper` leaves out."""
-        left_out = self.modes["excluded"]
-        assert isinstance(left_out, ExcludedMode)
-        return left_out.operators(self.hardware.buffer_bytes)
+        return self.pricing.excluded
 
     # -- what a search grows groups with ---------------------------------------------------------------------
 
@@ -440,7 +378,9 @@ class GroupCosts:
         """
         before = floor if mask else self._nothing
         larger = mask | 1 << op
-        floors = tuple([mode.grow(mask, bound, op) for mode, bound in zip(self._whole, before, strict=True)])
+        floors = tuple(
+            [mode.grow(mask, bound, op) for mode, bound in zip(self.pricing.whole, before, strict=True)]
+        )
         if larger & self.excluded:  # an excluded operator stands alone, and moves nothing that is counted
             return floors, 0 if self.excluded >> op & 1 else self.groups.grow(mask, dram, op)
         dram = self.groups.grow(mask, dram, op)
@@ -454,10 +394,10 @@ class GroupCosts:
         if not self.groups.parameters_fit(mask) or (mask & self.rules.touched and self.rules.forbid(mask)):
             return False
         beta = self.hardware.buffer_bytes
-        for mode, bound in zip(self._whole, floor, strict=True):
+        for mode, bound in zip(self.pricing.whole, floor, strict=True):
             if mode.may_fit(mask, bound, beta):
                 return True
-        return any(mode.may_fit(mask, None, beta) for mode in self._anywhere)
+        return any(mode.may_fit(mask, None, beta) for mode in self.pricing.anywhere)
 
     @cached_property
     def bounds(self) -> Bounds:
@@ -465,8 +405,8 @@ class GroupCosts:
         counted, access = self.dataflow.everything & ~self.excluded, self.modes.get("access")
         return Bounds(
             self.groups,
-            self._whole,
-            self._anywhere,
+            self.pricing.whole,
+            self.pricing.anywhere,
             self.hardware.buffer_bytes,
             counted,
             epilogue=self.epilogue,

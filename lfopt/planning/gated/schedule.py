@@ -18,6 +18,7 @@ from lfopt.planning.gated.passage import bands
 from lfopt.planning.gated.sizes import SLOTS, GatedChoice, Sizes
 from lfopt.planning.steps.layout import BufferLayout, with_rows
 from lfopt.planning.steps.limit import Limit
+from lfopt.planning.steps.place_names import BESIDE, IN_BLOCKS
 from lfopt.planning.steps.rolling import rolled
 
 LONGEST_PERIOD = 16  # bands: the longest repetition that is looked for
@@ -197,10 +198,10 @@ class GatedScheduler:
         name = self._name(m)
         if m == self.sizes.map:
             name = self.layout.place_name(
-                f"{name} beside" if phase is GatedPhase.AHEAD else f"{name} in blocks"
+                f"{name}{BESIDE}" if phase is GatedPhase.AHEAD else f"{name}{IN_BLOCKS}"
             )
         elif any(place.name == name for place in self.places):
-            name = self.layout.place_name(f"{name} beside")
+            name = self.layout.place_name(f"{name}{BESIDE}")
         self.at[phase, m] = self._place(name, "map", rows, self._row(m, channels))
 
     def _sum(self, op: int, rows: int, channels: int) -> None:

@@ -1,6 +1,6 @@
 """Mode `lbdf`: line buffers, depth first.
 
-RowLeaf pass from operator to operator through rings; weights stay on chip.
+Rows pass from operator to operator through rings; weights stay on chip.
 
     F_beta = sum over maps of rows(t) * row_bytes(t)  +  weights and biases
     F_D    = every tensor once
@@ -26,7 +26,7 @@ from lfopt.planning.steps.layout import BufferLayout
 
 
 def line_buffer_nest(mask: int, band_rows: int = 1) -> GroupNest:
-    """RowLeaf pass from operator to operator through rings; weights stay on chip.
+    """Rows pass from operator to operator through rings; weights stay on chip.
 
     `band_rows`: rows of a result that come next.
     """
@@ -34,7 +34,7 @@ def line_buffer_nest(mask: int, band_rows: int = 1) -> GroupNest:
 
 
 class _Held(NamedTuple):
-    """RowLeaf of a map that an operator reads and must find on chip."""
+    """Rows of a map that an operator reads and must find on chip."""
 
     rows: int
     row_bytes: int
@@ -67,7 +67,7 @@ class LbdfMode(ExecutionMode):
         return None
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
-        """RowLeaf one at a time; a plan may make more of them at a time."""
+        """Rows one at a time; a plan may make more of them at a time."""
         return TrafficTerms(self.groups.once(mask))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:

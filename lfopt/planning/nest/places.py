@@ -20,6 +20,7 @@ from lfopt.planning.nest.tree import (
     children,
 )
 from lfopt.planning.steps.addresses import Life, allocate
+from lfopt.planning.steps.place_names import ACROSS, BESIDE, DOWN, DOWN_FIRST
 
 Key = Held | Stream | CarriedPart | LateInput | StayingPart
 
@@ -149,7 +150,7 @@ class Placement:
             rows, size = map(single, self.price.late_place(late))
             name = self.flow.maps[late.map].name
             if late.map in self.homes:
-                name = layout.place_name(f"{name} beside")
+                name = layout.place_name(f"{name}{BESIDE}")
             yield Allocation(late, name, "map", rows, size)
 
     def held_constants(self, node: Node) -> list[str]:
@@ -186,10 +187,10 @@ class Placement:
 def _kept_where(part: CarriedPart) -> str:
     """What follows the name of the map in that of its place."""
     if part.loop.axis == "columns":
-        return " across"
+        return ACROSS
     if part.first:
-        return " down first"
-    return " down"
+        return DOWN_FIRST
+    return DOWN
 
 
 def single(figure: Figure) -> int:

@@ -6,19 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lfopt.ir import Carry, Loop, Node, Place, Transfer
-
-# suffixes of places behind the name of a tensor
-BEHIND = (
-    " in blocks",
-    " beside",
-    " across",
-    " down",
-    " down first",
-    " as queries",
-    " as keys",
-    " as values",
-    " as scores",
-)
+from lfopt.planning.steps.place_names import SUFFIXES
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +43,10 @@ def _called(name: str, names: Renaming, tensors: Container[str]) -> str | None:
     if name.startswith("sums of "):
         operator = names.operators.get(name.removeprefix("sums of "))
         new = operator and f"sums of {operator}"
-    for behind in BEHIND:
-        if name.endswith(behind) and (tensor := name.removesuffix(behind)) in names.tensors:
-            new = names.tensors[tensor] + behind
+    for suffix in SUFFIXES:
+        tensor = name.removesuffix(suffix)
+        if tensor != name and tensor in names.tensors:
+            new = names.tensors[tensor] + suffix
     if not new or new.endswith("~") or new in tensors:
         return None
     return new

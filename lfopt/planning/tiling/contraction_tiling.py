@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from lfopt.ir import Box, Span, Step
 from lfopt.ops import Call, Family, row_of
 from lfopt.ops.footprint import footprint
+from lfopt.planning.steps.place_names import IN_BLOCKS
 from lfopt.planning.tiling.finish import Finish
 from lfopt.planning.tiling.tiling_region import TilingRegion
 
@@ -32,7 +33,7 @@ class ContractionTiling:
         self.results = self.finish.results
         self.passing = self.layout.place_name("weights")
         if self.second:
-            self.second_place = self.layout.place_name(f"{self.second.source.name} in blocks")
+            self.second_place = self.layout.place_name(f"{self.second.source.name}{IN_BLOCKS}")
         else:
             self.second_place = ""
 

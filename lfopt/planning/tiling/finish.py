@@ -10,6 +10,7 @@ from lfopt.ops.footprint import footprint
 from lfopt.ops.part import hull
 from lfopt.planning.line_buffers.streamed_group import Operand
 from lfopt.planning.steps.layout import AllocationRequest, row_span, with_rows
+from lfopt.planning.steps.place_names import BESIDE
 from lfopt.planning.tiling.tiling_region import TilingRegion
 
 
@@ -32,7 +33,7 @@ class Finish:
             if operand.op != region.anchor or operand.input not in apart:
                 self.others.setdefault(operand.source.name, []).append(operand)
         self.places = {
-            name: self.layout.place_name(f"{name} beside") if name == first else name for name in self.others
+            name: self.layout.place_name(f"{name}{BESIDE}") if name == first else name for name in self.others
         }
         readers = {
             name: [r for r in reads if not region.own(*r)] for name, reads in region.group.constants().items()
