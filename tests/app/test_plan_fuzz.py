@@ -12,6 +12,7 @@ import pytest
 from lfopt.app.pipeline import load_network
 from lfopt.ir import Hardware, step_count
 from lfopt.planning import Traffic
+from tests.cases import few, some
 from tests.plan_fuzz import Subject, mutated, verdict
 from tests.strategies import random_gate, random_graph
 
@@ -72,10 +73,10 @@ def tried(subjects: list[Subject], count: int, seed: int, scratch: Path) -> Coun
 
 
 def test_a_changed_plan_is_refused_or_right(tmp_path: Path) -> None:
-    """Five random networks in every scheme on chips that some groups fit, and two gated in two phases."""
+    """Random networks in every scheme on chips that some groups fit, and two gated in two phases."""
     subjects: list[Subject] = []
     seed = 0
-    while len(subjects) < 5 * len(SCHEMES):
+    while len(subjects) < len(some(range(5))) * len(SCHEMES):
         rng = np.random.default_rng((7, seed := seed + 1))
         graph = random_graph(rng, 8)
         if any(operator.domain for operator in graph.operators):  # it cannot be executed
@@ -100,10 +101,10 @@ def test_a_changed_plan_is_refused_or_right(tmp_path: Path) -> None:
     assert spilling == 2
     modes = Counter(group.mode for subject in subjects for group in subject.plan.groups if group.steps)
     assert modes.keys() >= {*MODES, "gated"}
-    outcomes = tried(subjects, 300, 0, tmp_path / "scratch")
+    outcomes = tried(subjects, len(some(range(300))), 0, tmp_path / "scratch")
     print(outcomes)
-    assert outcomes["refused"] > 200
-    assert outcomes["same"] + outcomes["right"] > 10
+    assert outcomes["refused"] > few(200)
+    assert outcomes["same"] + outcomes["right"] > few(10)
 
 
 def subject_of(base: Base, folder: Path) -> Subject:

@@ -104,6 +104,7 @@ def test_explainers_are_measured_beside_random_links(trained):
     )
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights(trained, folder, tmp_path):
     command(folder, out_dir=tmp_path, epochs=3, samples=16, explainers=True)
     for name in ("lbdf", "lbdf_pg", "lbdf_rg"):

@@ -190,6 +190,7 @@ def copied(gated: Graph, tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan
     return *planned_network(gated, 160, 2.0, folder), folder
 
 
+@pytest.mark.slow
 def test_copies_never_cost_bytes_and_stay_within_the_multiply_accumulates_allowed(
     gated: Graph, copied: tuple[Plan, Graph, Path]
 ) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 
 from lfopt.app.config import Config, SearchConfig
 from lfopt.app.pipeline import find_plan, load_network
@@ -219,6 +220,7 @@ def test_residual_blocks_write_their_result_over_what_they_add() -> None:
     assert not recount(case.graph, case.plan).discrepancies
 
 
+@pytest.mark.slow
 def test_mobilenet_moves_each_tensor_of_its_ends_once_and_no_other() -> None:
     graph = load_network("zoo:mobilenet_v2", {}, "default", weights=False)
     outcome = find_plan(

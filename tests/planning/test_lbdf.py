@@ -13,15 +13,14 @@ from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, Traffic
 from simulator.recount import RecountNetwork
 from tests.brute import Oracle
+from tests.cases import few, some
 from tests.line_buffers import count, rings
 from tests.strategies import random_graph, random_hardware
 
 
-def each_graph(
-    first: int, graphs: int, least: int, most: int
-) -> Iterator[tuple[int, np.random.Generator, Graph]]:
+def each_graph(seeds: range, least: int, most: int) -> Iterator[tuple[int, np.random.Generator, Graph]]:
     """Seeded random graphs, each with the generator that made it."""
-    for seed in range(first, first + graphs):
+    for seed in seeds:
         rng = np.random.default_rng(seed)
         yield seed, rng, random_graph(rng, int(rng.integers(least, most + 1)))
 
@@ -31,10 +30,10 @@ def ring_names(flow: Dataflow, ring_rows: dict[int, int]) -> dict[str, int]:
     return {flow.maps[m].name: rows for m, rows in ring_rows.items()}
 
 
-def compare_rings(first: int, graphs: int, least: int, most: int) -> int:
+def compare_rings(seeds: range, least: int, most: int) -> int:
     """Compare every connected convex group of these graphs; returns how many groups were compared."""
     compared = 0
-    for seed, _, graph in each_graph(first, graphs, least, most):
+    for seed, _, graph in each_graph(seeds, least, most):
         flow = Dataflow.of(graph)
         net, costs = RecountNetwork(graph), GroupCosts(flow, Hardware(1 << 20))
         for mask in Oracle(graph).legal_groups():
@@ -48,17 +47,17 @@ def compare_rings(first: int, graphs: int, least: int, most: int) -> int:
 
 
 def test_ring_sizes_are_those_of_the_schedule_run_row_by_row() -> None:
-    assert compare_rings(0, 600, 2, 7) > 8_000
+    assert compare_rings(some(range(600)), 2, 7) > few(8_000)
 
 
 @pytest.mark.slow
 def test_ring_sizes_are_those_of_the_schedule_run_row_by_row_on_more_graphs() -> None:
-    assert compare_rings(600, 900, 2, 7) > 12_000
+    assert compare_rings(range(600, 1500), 2, 7) > 12_000
 
 
 @pytest.mark.slow
 def test_ring_sizes_are_those_of_the_schedule_run_row_by_row_on_larger_graphs() -> None:
-    assert compare_rings(100_000, 3000, 7, 11) > 100_000
+    assert compare_rings(range(100_000, 103_000), 7, 11) > 100_000
 
 
 def grown(costs: GroupCosts, mask: int) -> tuple[Any, int]:
@@ -70,10 +69,10 @@ def grown(costs: GroupCosts, mask: int) -> tuple[Any, int]:
     return floor, dram
 
 
-def compare_bounds(first: int, graphs: int, least: int, most: int) -> int:
+def compare_bounds(seeds: range, least: int, most: int) -> int:
     """Check the bounds that the exact search grows groups by; the number of (part, group) pairs."""
     pairs = 0
-    for seed, rng, graph in each_graph(first, graphs, least, most):
+    for seed, rng, graph in each_graph(seeds, least, most):
         flow, net, hardware = Dataflow.of(graph), RecountNetwork(graph), random_hardware(rng, graph)
         costs = GroupCosts(flow, hardware, Traffic.ONCE, epilogue=bool(rng.random() < 0.5))
         legal = {mask: count(net, flow.names(mask), hardware) for mask in Oracle(graph).legal_groups()}
@@ -104,9 +103,9 @@ def compare_bounds(first: int, graphs: int, least: int, most: int) -> int:
 
 
 def test_bytes_are_those_of_a_recount_and_the_floor_bounds_every_group_that_contains_it() -> None:
-    assert compare_bounds(1_000_000, 500, 2, 7) > 50_000
+    assert compare_bounds(some(range(1_000_000, 1_000_500)), 2, 7) > few(50_000)
 
 
 @pytest.mark.slow
 def test_bytes_are_those_of_a_recount_and_the_floor_bounds_every_larger_group() -> None:
-    assert compare_bounds(2_000_000, 1000, 6, 9) > 500_000
+    assert compare_bounds(range(2_000_000, 2_001_000), 6, 9) > 500_000

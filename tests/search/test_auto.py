@@ -158,7 +158,7 @@ def test_every_legal_group_can_be_reached_by_growing_and_moves_what_it_takes_off
 
 @pytest.mark.parametrize("scheme", [*SCHEMES, "all"])
 def test_so_can_every_legal_group_of_a_chip_with_a_weight_buffer(scheme: str) -> None:
-    assert compare_bounds(scheme, 310_000, 12, 3, 6, split=True) > 60
+    assert compare_bounds(scheme, some(range(310_000, 310_012)), 3, 6, split=True) > few(60)
 
 
 def test_what_does_not_fit_names_the_buffer_that_is_too_small() -> None:
@@ -284,7 +284,7 @@ def real():
 
 
 @pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1", "vgg16"])
-@pytest.mark.parametrize("kib", [256, 1024])
+@pytest.mark.parametrize("kib", [256, pytest.param(1024, marks=pytest.mark.slow)])
 def test_auto_is_never_worse_than_one_mode_alone_on_real_networks(real, name: str, kib: int) -> None:
     least = least_by_scheme(
         real(name), Hardware(kib * KIB, element_bytes=1, bias_bytes=4), Traffic.TILED, epilogue=True

@@ -162,7 +162,10 @@ def test_more_buffer_never_costs_more_bytes(traffic: Traffic, epilogue: bool) ->
     assert steps > few(18)  # buffers that are worth something
 
 
-@pytest.mark.parametrize("name", ["hf_mobilenet_v2", "hf_resnet18", "tv_squeezenet1_1"])
+MORE = [pytest.param(name, marks=pytest.mark.slow) for name in ("hf_mobilenet_v2", "hf_resnet18")]
+
+
+@pytest.mark.parametrize("name", ["tv_squeezenet1_1", *MORE])
 @pytest.mark.parametrize(("traffic", "epilogue"), [(Traffic.ONCE, False), (Traffic.TILED, True)])
 def test_more_buffer_never_costs_more_bytes_on_real_networks(
     name: str, traffic: Traffic, epilogue: bool
