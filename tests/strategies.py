@@ -180,7 +180,7 @@ def _spelled_norm(net: _Net, x: str) -> str:
         centred = net.add("Sub", [x, mean], shape)
     square = net.add("Mul", [centred, centred], shape)
     variance = net.add("ReduceMean", [square, net.ints(-1)], rows, keepdims=1)
-    guarded = net.add("Add", [variance, net.constant(np.float32(0.01))], rows)
+    guarded = net.add("Add", [variance, net.constant(np.array(0.01, np.float32))], rows)
     deviation = net.add("Sqrt", [guarded], rows)
     scaled = net.add("Div", [centred, deviation], shape)
     return net.add("Mul", [scaled, net.weight(shape[-1])], shape)

@@ -114,10 +114,15 @@ class CurrentBlocks:
 
     # -- operands --------------------------------------------------------------------------------------------
 
-    def loaded(self, m: int) -> Box | None:
-        """What is loaded of a map from outside; None if it is on chip already."""
+    def loaded(self, m: int, *, but: BlockLoop | None = None) -> Box | None:
+        """What is loaded of a map from outside; None if it is on chip already.
+
+        `but`: a loop whose blocks are not looked at.
+        """
         box = whole(self.flow.maps[m].shape)
         for loop, block in self.number.items():
+            if loop is but:
+                continue
             if loop.cuts_channels:
                 if loop in self.nest.loops_to[self.regions.homes[m]]:
                     box = self._input_channels(box, loop, m, late=False)
@@ -163,32 +168,31 @@ class CurrentBlocks:
         """The parts of constants that an operator takes from a stream."""
         call = self.flow.calls[op]
         out = whole(call.result)
-        part = self.folded(op)
-        stays = False
         for loop in self.number:
-            if not loop.cuts_channels:
-                continue
-            cut_here = op in loop.folds or self.regions.channels_cut(loop, op) is not None
-            if cut_here:
+            if loop.cuts_channels:
                 out = self.channels_of(out, loop, op)
-            if cut_here and (part is None or op in loop.folds):
-                first, _ = part.inputs if part is not None else out[self._axis(loop, op)]
-                stays = first < stream.stays
+        part = self.folded(op)
+        stays = self._first_channel(op, out) < stream.stays
         for name in data_constants(self.flow, op):
             if name not in stream.constants:
                 continue
             index = call.inputs.index(name)
-            late = index > 1 and part is not None  # a bias is added to finished sums
-            if late and part is not None:
+            if part is not None and index > 1:  # a bias is added to finished sums
                 if part.last and stream.stays < folded_extent(self.flow, op):
                     yield name, footprint(call, index, out)
-            elif not late and not stays:
+            elif not stays:
                 yield name, footprint(call, index, out, inputs=None if part is None else part.inputs)
 
-    def _axis(self, loop: BlockLoop, op: int) -> int:
-        axis = self.regions.channels_cut(loop, op)
-        assert axis is not None, "a loop over channels cuts what it does not fold"
-        return axis
+    def _first_channel(self, op: int, out: Box) -> int:
+        """The first of the channels that an operator sums over, or else makes."""
+        part = self.folded(op)
+        if part is not None:
+            return part.inputs[0]
+        for loop in self.number:
+            axis = self.regions.channels_cut(loop, op)
+            if axis is not None:
+                return out[axis][0]
+        return 0
 
     # -- what blocks carry on --------------------------------------------------------------------------------
 

@@ -101,10 +101,9 @@ class Lowering:
         return self._at_once(node) if node.at_once else self._row_engine(node)
 
     def _constants(self, node: Node) -> Iterator[Step]:
-        """Loads of the constants that a node holds, when it is entered."""
-        if isinstance(node, Seq) and node.lives:
-            return
-        for name in self.placement.held_constants(node):
+        """Loads of the constants that a node holds throughout, when it is entered."""
+        in_turn = isinstance(node, Seq) and node.lives  # what it holds comes with the part that reads it
+        for name in self.placement.held_constants(node) if not in_turn else ():
             yield self.layout.load_constant(name, whole(self.flow.graph.shape(name)), self.at[name])
         for stream in self.nest.streams:
             for name, box in self.placement.price.staying(stream) if stream.home is node else ():
@@ -143,7 +142,7 @@ class Lowering:
             yield self.layout.load(self.flow.maps[m].name, box, self.at[m])
 
     def _loads(self, node: Node) -> Iterator[Step]:
-        """Loads of the maps from outside that a leaf, or a loop over channels, holds, when it is entered."""
+        """Loads of the maps from outside that a leaf, or a loop but over rows, holds, when it is entered."""
         for m in self.placement.held_inputs(node):
             yield from self._carry_down(m)
             yield from self._load(m)
@@ -167,7 +166,7 @@ class Lowering:
             folded_bands = [*fold(self.limit.allowed(bands), PERIOD)]
             del self.current.number[loop]
             return folded_bands
-        steps: list[StepNode] = [*self._loads(loop)] if loop.cuts_channels else []
+        steps: list[StepNode] = [*self._loads(loop)]
         self.limit.spend(loop.blocks.count)
         for first, count in self._alike(loop):
             passed = dict(self.passed)
@@ -197,13 +196,13 @@ class Lowering:
             new = int(spans.new[block])
             stop = int(spans.stop[block])
             first_read = min(max(int(lowest[block]), new), stop)
-            steps += self._window_loads(m, new, first_read)  # rows that nothing reads go first
-            steps += self._window_loads(m, first_read, stop)
+            steps += self._window_loads(loop, m, (new, first_read))  # rows that nothing reads go first
+            steps += self._window_loads(loop, m, (first_read, stop))
         steps += self._block(loop, block)
         if block == loop.blocks.count - 1:
             for m in kept:
                 stop = int(self.regions.spans[loop].loaded[m].stop[-1])
-                steps += self._window_loads(m, stop, self.flow.maps[m].rows)
+                steps += self._window_loads(loop, m, (stop, self.flow.maps[m].rows))
         return steps
 
     def _block(self, loop: BlockLoop, block: int) -> list[StepNode]:
@@ -220,13 +219,14 @@ class Lowering:
             return []
         return self.placement.held_inputs(loop)
 
-    def _window_loads(self, m: int, start: int, stop: int) -> Iterator[Step]:
-        """Loads of rows, no more at a time than the window has."""
-        tensor = self.flow.maps[m]
+    def _window_loads(self, loop: BlockLoop, m: int, rows: Span) -> Iterator[Step]:
+        """Loads of rows into the window of a loop over rows, no more at a time than the window has."""
         place = self.at[m]
-        while start < stop:
+        box = self.current.loaded(m, but=loop)
+        start, stop = rows
+        while box is not None and start < stop:
             end = min(start + self.places[place].slots, stop)
-            yield self.layout.load(tensor.name, with_rows(whole(tensor.shape), (start, end)), place)
+            yield self.layout.load(self.flow.maps[m].name, with_rows(box, (start, end)), place)
             start = end
 
     def _alike(self, loop: BlockLoop) -> list[tuple[int, int]]:

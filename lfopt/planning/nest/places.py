@@ -23,6 +23,7 @@ from lfopt.planning.steps.addresses import Life, allocate
 from lfopt.planning.steps.place_names import ACROSS, BESIDE, DOWN, DOWN_FIRST
 
 Key = Held | Stream | CarriedPart | LateInput | StayingPart
+THROUGHOUT = (Stream, StayingPart)  # places that are taken as long as a node runs, whatever runs in it
 
 
 class Allocation(NamedTuple):
@@ -59,7 +60,7 @@ class Placement:
         """Give addresses to what a node and those in it hold, from `starts` on; where they end."""
         held = [*self._allocations(node)]
         if isinstance(node, Seq) and node.lives:
-            passing = [allocation for allocation in held if isinstance(allocation.key, Stream)]
+            passing = [allocation for allocation in held if isinstance(allocation.key, THROUGHOUT)]
             ends = self._stack(passing, self._alive(node, held, starts))
         else:
             ends = self._stack(held, starts)
@@ -76,8 +77,8 @@ class Placement:
         return ends
 
     def _alive(self, node: Seq, held: Sequence[Allocation], starts: dict[Store, int]) -> dict[Store, int]:
-        """Places that share space where they are not alive together; streams apart."""
-        held = [allocation for allocation in held if not isinstance(allocation.key, Stream)]
+        """Places that share space where they are not alive together; those taken throughout apart."""
+        held = [allocation for allocation in held if not isinstance(allocation.key, THROUGHOUT)]
         lives = {allocation.key: self._life(node, allocation) for allocation in held}
         addresses = dict[Key, int]()
         ends = dict(starts)

@@ -399,12 +399,15 @@ class NestPrice:
         row = tensor.elements // max(tensor.rows, 1) * self.layout.hardware.element_bytes
         if not parts:
             return times * rows * (-(-row // align) * align)
-        (axis, extent, grid), *others = parts
-        size = row // tensor.shape[axis] * extent
-        for other, widths, _ in others:
-            assert align == 1, "blocks along two axes lie in DRAM without padding"
-            size = size // tensor.shape[other] * int(widths.sum())
-        return times * rows * grid.total(-(-size // align) * align)
+        if len(parts) == 1:
+            ((axis, extent, grid),) = parts
+            size = row // tensor.shape[axis] * extent
+            return times * rows * grid.total(-(-size // align) * align)
+        size = np.array(row, np.int64)
+        for axis, extent, grid in parts:
+            assert len(grid.ways) == 1, "blocks along two axes are priced in one way at a time"
+            size = np.multiply.outer(size // tensor.shape[axis], extent)
+        return times * rows * int((-(-size // align) * align).sum())
 
     def _entries(self, home: Node) -> Figure:
         """How often a node is entered."""

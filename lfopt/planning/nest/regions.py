@@ -213,7 +213,9 @@ class Regions:
             covering = bool(self.nest.carried)
             early = {i: [o for o in self.operands[i] if not self.is_late(i, o)] for i in operators}
             rows = self.heights
-            return spans_in_blocks(self.flow, operators, grid, fresh, early, rows, covering=covering)
+            engines = {leaf for leaf in self.nest.row_engines if leaf in inside}
+            passing = {m for m, home in self.homes.items() if isinstance(m, int) and home in engines}
+            return spans_in_blocks(self.flow, operators, grid, fresh, early, rows, passing, covering=covering)
         reads = {i: self._column_reads(i) for i in operators}
         columns = {i: column_count(self.flow.calls[i].result) for i in operators}
         return spans_in_blocks(self.flow, operators, grid, fresh, reads, columns, covering=True)

@@ -9,7 +9,7 @@ from lfopt.planning.line_buffers.streamed_group import DramSource, Operand, Stre
 from lfopt.planning.line_buffers.walk import Walk
 from lfopt.planning.nest.current import CurrentBlocks
 from lfopt.planning.nest.places import Key, Placement, single
-from lfopt.planning.nest.tree import BlockLoop, LateInput, PartialSums, RowLeaf
+from lfopt.planning.nest.tree import LateInput, PartialSums, RowLeaf
 from lfopt.planning.steps.layout import row_span, with_rows
 
 
@@ -79,9 +79,7 @@ class RowEngine(Walk):
         """What is loaded of a source; None if it is on chip already, or if nothing is."""
         if source.name in self.late:
             return self.current.loaded_late(self.late[source.name])
-        home = self.placement.homes[source.map]
-        held_by_columns = isinstance(home, BlockLoop) and home.axis == "columns"
-        if home is not self.leaf and not held_by_columns:
+        if self.placement.homes[source.map] is not self.leaf:
             return None  # the node around that holds it has loaded it
         if not source.rows_kept:
             return whole(source.tensor.shape)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from lfopt.ops import Dataflow
-from lfopt.ops.columns import column_count
+from lfopt.ops.columns import column_count, column_reads
 from lfopt.planning.nest.regions import channel_axis, folded_extent
 from lfopt.planning.nest.tree import (
     BlockLoop,
@@ -48,6 +48,8 @@ class _Rules:
     def broken(self) -> Iterator[BrokenRule]:
         """All rules that the nest breaks; no rule is looked at if one before it is broken."""
         yield from self._order()
+        for loop in (node for node in self.nest.paths if isinstance(node, BlockLoop)):
+            yield from self._count(loop)
         for held in self.nest.homes:
             yield from self._home(held)
         for m in sorted(self.nest.carried):
@@ -74,6 +76,21 @@ class _Rules:
                 if order.get(maker, -1) > order[i]:
                     wrong = f"{self._name(i)} before {self._name(maker)}, whose result it reads"
                     yield BrokenRule(self.nest.leaf_of[i], wrong, "operators behind those that they read")
+
+    def _count(self, loop: BlockLoop) -> Iterator[BrokenRule]:
+        """There are no more blocks than indices of anything that operators of the loop make or read."""
+        flow = self.flow
+        most = 1
+        for i in self.nest.operators[loop]:
+            shapes = [flow.calls[i].result, *(flow.maps[o.map].shape for o in flow.operands[i])]
+            for shape in shapes:
+                if loop.axis == "columns":
+                    most = max(most, column_count(shape))
+                else:
+                    most = max(most, *shape)
+        if loop.blocks.count > most:
+            wrong = f"{loop.blocks.count:,} blocks of at most {most:,} {loop.axis}"
+            yield BrokenRule(loop, wrong, "no more blocks than that")
 
     def _home(self, held: Held) -> Iterator[BrokenRule]:
         """A tensor is held around all operators that touch it; a leaf may load what it reads late itself."""
@@ -134,6 +151,11 @@ class _Rules:
         if not leaf.at_once and axes["rows"] and axes["columns"]:
             wrong = "line buffers in loops over rows and columns"
             yield BrokenRule(leaf, wrong, "'at once', or one of the two")
+        for i in leaf.operators if axes["columns"] else ():
+            for operand in self.flow.operands[i]:
+                if column_reads(self.flow.calls[i], operand.input) is None:
+                    wrong = f"{self._name(i)} in a loop over columns"
+                    yield BrokenRule(leaf, wrong, "operators that read known columns for each of their own")
         for i in leaf.operators:
             cutting = [loop for loop in loops if loop.cuts_channels and self._cuts(loop, i)]
             if len(cutting) > 1:
@@ -199,9 +221,17 @@ class _Rules:
         for i in self.nest.operators[stream.home]:
             if not {w.name for w in self.flow.weights[i]} & stream.constants:
                 continue
-            loops = self.nest.loops_to[self.nest.leaf_of[i]]
+            home = stream.home
+            around = self.nest.loops_to[self.nest.leaf_of[i]]
+            loops = [loop for loop in around if home in self.nest.paths[loop] and loop is not home]
             summing = [loop for loop in loops if i in loop.folds]
-            for loop in summing or [loop for loop in loops if loop.cuts_channels and self._cuts(loop, i)]:
+            cutting = summing or [loop for loop in loops if loop.cuts_channels and self._cuts(loop, i)]
+            if not cutting:
+                wrong = (
+                    f"channels that stay of weights of {self._name(i)}, which come in no blocks of channels"
+                )
+                yield BrokenRule(self.nest.leaf_of[i], wrong, "a loop over channels below the stream")
+            for loop in cutting:
                 extent = self._extent(loop, i)
                 if stream.stays < extent and stream.stays not in loop.blocks.ends(extent):
                     wrong = f"{stream.stays} channels that stay, in the midst of a block of {self._name(i)}"

@@ -107,14 +107,15 @@ def spans_in_blocks(
     fresh: Container[int],
     operands: Sequence[Sequence[MapRead]] | Mapping[int, Sequence[MapRead]],
     extents: Sequence[int] | Mapping[int, int],
+    passing: Container[int] = (),
     *,
     covering: bool = False,
 ) -> Spans:
     """What each of the operators makes in each block, and what each block loads.
 
     `fresh`: maps that are not kept from block to block. `operands`, `extents`: per operator of the dataflow,
-    what it reads along the axis, and the indices that it makes. `covering`: whether blocks of what is fresh
-    leave no gap between them.
+    what it reads along the axis, and the indices that it makes. `passing`: maps from outside, fresh in every
+    block, of which no index is left out. `covering`: whether blocks of what is fresh leave no gap.
     """
     inside = sum(1 << i for i in operators)
     readers: dict[int, list[SpanReader]] = {}
@@ -133,7 +134,7 @@ def spans_in_blocks(
     makers = {m for i in operators for m in flow.results[i]}
     loaded = {
         m: passing_spans(grid, reads)
-        if m in fresh and not covering
+        if m in passing
         else _asked(
             grid, reads, None, reads[0].reads.rows_in, remade=m in fresh, covering=covering, is_made=False
         )
