@@ -14,4 +14,4 @@ def some(cases: range) -> range:
 
 def few(count: int) -> int:
     """A number that must be exceeded in the cases that are run, where all of them exceed `count`."""
-    return count if SHARES == 1 else count // (SHARES + 1)
+    return count if SHARES == 1 else count // (2 * SHARES)

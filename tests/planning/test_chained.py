@@ -109,14 +109,14 @@ def test_a_chain_moves_what_was_planned_executed_and_recounted_and_computes_the_
         wrong += recount(case.graph, plan).discrepancies
         assert not wrong, (case.graph, case.costs.hardware, wrong)
         kinds.update({"chain", *case.kinds})
-    assert kinds["chain"] > 20
+    assert kinds["chain"] > 15
     assert min(kinds["spilled"], kinds["parameters"]) > 1, kinds
 
 
 def test_most_chains_are_found_again_when_their_groups_are_planned_by_themselves() -> None:
     """A scheme says what is in a chain, not of which stages it was made, nor in which order."""
     counts = [0, 0]
-    for case in cases(some(range(200, 240)), whole_bytes=True):
+    for case in cases(range(200, 240), whole_bytes=True):
         scheme = FusionScheme(tuple(case.costs.dataflow.names(group) for group in case.groups))
         again = plan_of(case.graph, scheme, case.costs.hardware, modes="all")
         same = not isinstance(again, DoesNotFit) and again.totals.dram_bytes <= sum(

@@ -303,7 +303,7 @@ def test_the_exact_search_proves_its_plans_and_a_recount_agrees_with_them() -> N
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_exact_search_finds_what_trying_every_scheme_finds_with_a_small_store(scheme: str) -> None:
     tried, apart = 0, Counter[str]()
-    for seed in some(range(42_000, 42_040)):
+    for seed in range(42_000, 42_040):
         rng = np.random.default_rng(seed)
         graph, hardware, _ = drawn(rng, integers=True)
         if len(Dataflow.of(graph)) > 7:
@@ -329,7 +329,7 @@ def test_exact_search_finds_what_trying_every_scheme_finds_with_a_small_store(sc
         assert roomy.dram_bytes <= solution.dram_bytes
         apart[limited] += roomy.dram_bytes < solution.dram_bytes
         tried += 1
-    assert tried > few(20)
+    assert tried > 20
     assert apart["parameter_tables"]
     assert apart["parameter_store_bytes"]
 
