@@ -97,23 +97,25 @@ class NestPrice:
         lines = line_buffers.lines if nest.row_engines and line_buffers else pricing.plain_lines
         self.lines = lines
         self.running = lines.running
-        operands = {i: self._operands(i) for i in nest.leaf_of}
-        self.regions = Regions(self.flow, mask, nest, operands, lines.iterations, ways)
+        self.regions = Regions(self.flow, mask, nest, self._operands(), lines.iterations, ways)
         self.rings: dict[int, Figure] = {}  # rows by map
         for leaf in nest.row_engines:
             assert line_buffers is not None, "a row engine has rings"
             self.rings |= self._rings(leaf, line_buffers)
 
-    def _operands(self, op: int) -> list[MapRead]:
-        """Rows that an operator reads. Nothing waits for a map that a group before has reduced."""
-        own = self.lines.operands[op]
-        if self.running >> op & 1:
-            return [*own]
-        plain = self.flow.operands[op]
-        return [
-            waiting if self.flow.makes(self.mask, waiting.map) else read
-            for waiting, read in zip(own, plain, strict=True)
-        ]
+    def _operands(self) -> Sequence[Sequence[MapRead]] | Mapping[int, Sequence[MapRead]]:
+        """Rows that operators read. Nothing waits for a map that a group before has reduced."""
+        if not self.running:
+            return self.flow.operands
+        operands: dict[int, Sequence[MapRead]] = {}
+        for i in self.nest.leaf_of:
+            operands[i] = self.lines.operands[i]
+            if not self.running >> i & 1:
+                operands[i] = [
+                    waiting if self.flow.makes(self.mask, waiting.map) else read
+                    for waiting, read in zip(operands[i], self.flow.operands[i], strict=True)
+                ]
+        return operands
 
     def _rings(self, leaf: RowLeaf, line_buffers: LineBuffers) -> Mapping[int, Figure]:
         """Rows of the ring of every map that a row engine touches, the most of any block."""

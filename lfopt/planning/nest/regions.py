@@ -97,7 +97,7 @@ def folded_extent(flow: Dataflow, op: int) -> int:
 class Regions:
     """Regions of one group's nest.
 
-    `operands`: per operator of the group, the rows that it reads of maps. `heights`: per operator, the
+    `operands`: by operator, the rows that it reads of maps. `heights`: per operator, the
     rows in which it advances. `ways`: of a loop, how it may be cut; by default as the nest says.
     """
 
@@ -106,7 +106,7 @@ class Regions:
         flow: Dataflow,
         mask: int,
         nest: GroupNest,
-        operands: Mapping[int, Sequence[MapRead]],
+        operands: Sequence[Sequence[MapRead]] | Mapping[int, Sequence[MapRead]],
         heights: Sequence[int],
         ways: Mapping[BlockLoop, BlockGrid],
     ) -> None:
