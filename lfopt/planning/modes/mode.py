@@ -263,13 +263,15 @@ def fullest_uses(places: Sequence[Place], hardware: Hardware) -> Iterator[Buffer
 
     Places that share space lie over each other: each but the lowest begins where another one ends.
     """
-    apart = [place for place in places if hardware.store_of(place.purpose) != "buffer"]
-    below: dict[int, tuple[Place, ...]] = {0: ()}  # by where they end: places one on the other
-    for place in sorted(places, key=lambda place: (place.address, place.end)):
-        if place not in apart and place.address in below:
-            below.setdefault(place.end, (*below[place.address], place))
-    for place in (*below[max(below)], *apart):
-        yield place_use(place)
+    in_buffer = [place for place in places if hardware.store_of(place.purpose) == "buffer"]
+    stacks: dict[int, tuple[Place, ...]] = {0: ()}  # by where they end: places one on the other
+    for place in sorted(in_buffer, key=lambda place: (place.address, place.end)):
+        if place.address in stacks:
+            stacks.setdefault(place.end, (*stacks[place.address], place))
+    yield from map(place_use, stacks[max(stacks)])
+    for place in places:
+        if hardware.store_of(place.purpose) != "buffer":
+            yield place_use(place)
 
 
 def weight_uses(groups: Groups, mask: int) -> Iterator[BufferUse]:

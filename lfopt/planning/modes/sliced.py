@@ -21,7 +21,7 @@ from lfopt.planning.modes.mode import (
     fullest_uses,
     slice_widenings,
 )
-from lfopt.planning.nest.lowering import lower_priced
+from lfopt.planning.nest.lowering import lower, lower_priced
 from lfopt.planning.nest.places import Placement
 from lfopt.planning.nest.price import NestPrice, NestPricing
 from lfopt.planning.nest.tree import GroupNest
@@ -109,13 +109,18 @@ class SlicedMode(ExecutionMode):
                 best = wider
         return Scheduled(best.buffer_bytes, partial(lower_priced, best.price), best.nest)
 
+    def _segments(self, width: int) -> Segments:
+        """Segments in slices of `width` channels."""
+        narrow = self.sliced.segments
+        if width == narrow.width:
+            return narrow
+        if width not in self._wider:
+            self._wider[width] = Segments(narrow.flow, narrow.hardware, narrow.lines, width)
+        return self._wider[width]
+
     def _priced(self, mask: int, option: SlicedOption, width: int) -> _PricedNest:
         """The nest of an option in slices of `width` channels."""
-        segments = self.sliced.segments
-        if width != segments.width:
-            if width not in self._wider:
-                self._wider[width] = Segments(segments.flow, segments.hardware, segments.lines, width)
-            segments = self._wider[width]
+        segments = self._segments(width)
         nest = sliced_nest(self.sliced.rows, segments, mask, option)
         price = self._pricing.price(mask, nest)
         parameters = self.groups.parameter_bytes(mask)
@@ -128,10 +133,12 @@ class SlicedMode(ExecutionMode):
         return NestPricing(self.sliced.segments.layout, self.groups.line_buffers)
 
     def schedule_now(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """The schedule with the narrowest slices."""
+        """The schedule with the narrowest slices, laid out when its steps are made."""
         choice = self._chosen(mask, beta)
-        narrow = self._priced(mask, choice.option, self.groups.hardware.channel_align)
-        return Scheduled(narrow.buffer_bytes, partial(lower_priced, narrow.price), narrow.nest)
+        segments = self.sliced.segments
+        nest = sliced_nest(self.sliced.rows, segments, mask, choice.option)
+        make = partial(lower, segments.layout, mask, nest, self.groups.line_buffers)
+        return Scheduled(choice.buffer_bytes, make, nest)
 
     def need(self, mask: int) -> int:
         """F_beta in as many bands and parts as there may be."""

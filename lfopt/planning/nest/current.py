@@ -172,7 +172,8 @@ class CurrentBlocks:
             if loop.cuts_channels:
                 out = self.channels_of(out, loop, op)
         part = self.folded(op)
-        stays = self._first_channel(op, out) < stream.stays
+        first_channel = self._first_channel(op, out) if part is None else part.inputs[0]
+        is_staying = first_channel < stream.stays
         for name in data_constants(self.flow, op):
             if name not in stream.constants:
                 continue
@@ -180,14 +181,11 @@ class CurrentBlocks:
             if part is not None and index > 1:  # a bias is added to finished sums
                 if part.last and stream.stays < folded_extent(self.flow, op):
                     yield name, footprint(call, index, out)
-            elif not stays:
+            elif not is_staying:
                 yield name, footprint(call, index, out, inputs=None if part is None else part.inputs)
 
     def _first_channel(self, op: int, out: Box) -> int:
-        """The first of the channels that an operator sums over, or else makes."""
-        part = self.folded(op)
-        if part is not None:
-            return part.inputs[0]
+        """The first of the channels that an operator makes. `out`: its result in these blocks."""
         for loop in self.number:
             axis = self.regions.channels_cut(loop, op)
             if axis is not None:

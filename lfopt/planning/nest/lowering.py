@@ -267,7 +267,7 @@ class Lowering:
     def _channels_moved(self, loop: BlockLoop) -> Iterator[tuple[Ints, Ints]]:
         """(starts, stops) of all that the blocks of a loop over channels make or move."""
         count = loop.blocks.count
-        inside = {node for node, path in self.nest.paths.items() if loop in path and node is not loop}
+        inside = {*self.nest.inside(loop)}
         widths: list[Ints] = []  # where the channels of operators and sums end, block by block
         for i in self.nest.operators[loop]:
             axis = self.regions.channels_cut(loop, i)

@@ -147,7 +147,7 @@ class Placement:
         layout = self.layout
         for i, size in self.price.running_sums(leaf).items():
             yield Allocation(PartialSums(i), layout.sums_name(i), "sum", 1, size)
-        for late in self.price.regions.late_inputs(leaf) if not leaf.at_once else ():
+        for late in self.price.regions.late_inputs(leaf):
             rows, size = map(single, self.price.late_place(late))
             name = self.flow.maps[late.map].name
             if late.map in self.homes:

@@ -88,6 +88,15 @@ def channel_axis(flow: Dataflow, op: int, axis: Axis) -> int | None:
     return CHANNEL_AXIS_OF_RANK.get(len(shape))
 
 
+def channels_cut(flow: Dataflow, nest: GroupNest, loop: BlockLoop, op: int) -> int | None:
+    """See `Regions.channels_cut`."""
+    if not loop.cuts_channels or op in loop.folds or op not in nest.operators[loop]:
+        return None
+    if nest.summed_inside[loop] & flow.descendants[op]:
+        return None
+    return channel_axis(flow, op, loop.axis)
+
+
 def folded_extent(flow: Dataflow, op: int) -> int:
     """The input channels that an operator sums over, in all."""
     shape = flow.calls[op].shape(0)
@@ -117,7 +126,7 @@ class Regions:
         self.heights = heights
         loops = (node for node in nest.paths if isinstance(node, BlockLoop))
         self.grids = {loop: ways.get(loop) or BlockGrid([loop.blocks]) for loop in loops}
-        self._summing_inside: dict[BlockLoop, int] = {}
+        self._late_rows: dict[tuple[BlockLoop, LateInput], AxisSpans] = {}
         self._inputs: dict[tuple[BlockLoop, int, bool], InputChannels | None] = {}
 
     # -- homes -----------------------------------------------------------------------------------------------
@@ -176,6 +185,12 @@ class Regions:
 
     def late_rows(self, loop: BlockLoop, late: LateInput) -> AxisSpans:
         """Rows of a map that the last blocks of sums load in each block of a loop over rows."""
+        key = loop, late
+        if key not in self._late_rows:
+            self._late_rows[key] = self._find_late_rows(loop, late)
+        return self._late_rows[key]
+
+    def _find_late_rows(self, loop: BlockLoop, late: LateInput) -> AxisSpans:
         computed = self.spans[loop].made
         readers = [
             SpanReader(computed[i]._replace(start=computed[i].new), operand.reads)
@@ -207,7 +222,7 @@ class Regions:
     def _spans(self, loop: BlockLoop) -> Spans:
         operators = self.nest.operators[loop]
         grid = self.grids[loop]
-        inside = {node for node, path in self.nest.paths.items() if loop in path and node is not loop}
+        inside = {*self.nest.inside(loop)}
         fresh = {m for m, home in self.homes.items() if home in inside and m not in self.nest.carried}
         if loop.axis == "rows":
             covering = bool(self.nest.carried)
@@ -232,19 +247,7 @@ class Regions:
         An operator in the loop makes channels from the same channels of its operands, unless it sums over
         them. What an operator sums over inside the loop is made again in each of its blocks.
         """
-        if not loop.cuts_channels or op in loop.folds or op not in self.nest.operators[loop]:
-            return None
-        if self._summed(loop) & self.flow.descendants[op]:
-            return None
-        return channel_axis(self.flow, op, loop.axis)
-
-    def _summed(self, loop: BlockLoop) -> int:
-        """Mask of the operators that sum over the blocks of loops inside this one."""
-        if loop not in self._summing_inside:
-            inside = (node for node, path in self.nest.paths.items() if loop in path and node is not loop)
-            folds = (i for node in inside if isinstance(node, BlockLoop) for i in node.folds)
-            self._summing_inside[loop] = sum(1 << i for i in {*folds})
-        return self._summing_inside[loop]
+        return channels_cut(self.flow, self.nest, loop, op)
 
     def _column_reads(self, op: int) -> list[MapRead]:
         reads: list[MapRead] = []

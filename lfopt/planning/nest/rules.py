@@ -1,7 +1,7 @@
 """What a nest must be like to run. A recount of its steps proves the rest.
 
 Each operator runs in one leaf, behind those that it reads. A tensor is held around all operators that touch
-it. Loops cut along one axis once; what is summed is read outside of the loop that sums it.
+it. No two loops cut one axis of a tensor. An operator that reads sums runs after the loop that makes them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from lfopt.ops import Dataflow
 from lfopt.ops.columns import column_count, column_reads
-from lfopt.planning.nest.regions import channel_axis, folded_extent
+from lfopt.planning.nest.regions import channels_cut, folded_extent
 from lfopt.planning.nest.tree import (
     BlockLoop,
     GroupNest,
@@ -157,7 +157,7 @@ class _Rules:
                     wrong = f"{self._name(i)} in a loop over columns"
                     yield BrokenRule(leaf, wrong, "operators that read known columns for each of their own")
         for i in leaf.operators:
-            cutting = [loop for loop in loops if loop.cuts_channels and self._cuts(loop, i)]
+            cutting = [loop for loop in loops if self._cuts(loop, i)]
             if len(cutting) > 1:
                 wrong = f"a loop that cuts the channels of {self._name(i)} again"
                 yield BrokenRule(cutting[1], wrong, "one loop over channels for each operator")
@@ -166,16 +166,7 @@ class _Rules:
                 yield BrokenRule(summing[1], f"sums of {self._name(i)} twice", "one loop for each operator")
 
     def _cuts(self, loop: BlockLoop, op: int) -> bool:
-        """Whether a loop over channels cuts the results of an operator that sums over none of its blocks."""
-        if op in loop.folds or channel_axis(self.flow, op, loop.axis) is None:
-            return False
-        summed = {
-            i
-            for node in self.nest.paths
-            if isinstance(node, BlockLoop) and node is not loop and loop in self.nest.paths[node]
-            for i in node.folds
-        }
-        return not any(self.flow.descendants[op] >> i & 1 for i in summed)
+        return channels_cut(self.flow, self.nest, loop, op) is not None
 
     def _loop(self, loop: BlockLoop) -> Iterator[BrokenRule]:
         missing = [i for i in loop.folds if self.nest.homes.get(PartialSums(i)) is not loop]
@@ -225,7 +216,7 @@ class _Rules:
             around = self.nest.loops_to[self.nest.leaf_of[i]]
             loops = [loop for loop in around if home in self.nest.paths[loop] and loop is not home]
             summing = [loop for loop in loops if i in loop.folds]
-            cutting = summing or [loop for loop in loops if loop.cuts_channels and self._cuts(loop, i)]
+            cutting = summing or [loop for loop in loops if self._cuts(loop, i)]
             if not cutting:
                 wrong = (
                     f"channels that stay of weights of {self._name(i)}, which come in no blocks of channels"
@@ -241,7 +232,7 @@ class _Rules:
         """Channels of which a loop makes blocks for an operator."""
         if op in loop.folds:
             return folded_extent(self.flow, op)
-        axis = channel_axis(self.flow, op, loop.axis)
+        axis = channels_cut(self.flow, self.nest, loop, op)
         assert axis is not None, "the loop cuts them"
         return self.flow.calls[op].result[axis]
 

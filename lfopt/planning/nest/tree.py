@@ -259,6 +259,19 @@ class GroupNest:
         rows, columns = self.carrying(m)
         return [CarriedPart(m, rows, first=True), CarriedPart(m, rows), CarriedPart(m, columns)]
 
+    def inside(self, node: Node) -> list[Node]:
+        """All nodes inside a node, itself left out."""
+        return [other for other, path in self.paths.items() if node in path and other is not node]
+
+    @cached_property
+    def summed_inside(self) -> dict[BlockLoop, int]:
+        """Per loop: mask of the operators that sum over the blocks of loops inside it."""
+        masks: dict[BlockLoop, int] = {}
+        for loop in (node for node in self.paths if isinstance(node, BlockLoop)):
+            folds = {i for node in self.inside(loop) if isinstance(node, BlockLoop) for i in node.folds}
+            masks[loop] = sum(1 << i for i in folds)
+        return masks
+
     @cached_property
     def operators(self) -> dict[Node, tuple[int, ...]]:
         """Per node: the operators that run in it, in ascending order."""

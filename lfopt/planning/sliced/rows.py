@@ -9,8 +9,17 @@ import numpy as np
 from lfopt.ops import bits
 from lfopt.ops.rows import same_row
 from lfopt.planning.groups.groups import Groups
-from lfopt.planning.nest.spans import AxisSpans, BlockGrid, Ints, lowest, needed, spans_in_blocks
-from lfopt.planning.sliced.readings import Reading, Source
+from lfopt.planning.nest.spans import (
+    AxisSpans,
+    BlockGrid,
+    Ints,
+    SpanReader,
+    kept_from,
+    needed,
+    passing_spans,
+    spans_in_blocks,
+)
+from lfopt.planning.sliced.readings import Access, Reading, Source
 from lfopt.planning.sliced.segments import Segment, Segments
 
 # rows made in one step, where they are vectors [b, s, d] and every operator reads the rows that it makes
@@ -96,25 +105,17 @@ class SegmentRows:
         self, mask: int, computed: dict[int, AxisSpans], reads: Sequence[Reading], m: int, grid: BlockGrid
     ) -> Ints:
         """(counts,) int64: rows held at once of a map of which all channels are on chip."""
-        own = [(r.operand.reads, computed[r.op]) for r in reads if r.operand.map == m and r.access == "rows"]
-        stop = np.maximum.reduce([needed(row_reads, rows.stop) for row_reads, rows in own])
+        own = _readers(computed, reads, m, "rows")
+        stop = np.maximum.reduce([needed(read, rows.stop) for rows, read in own])
         if self.flow.makes(mask, m):
             stop = computed[self.flow.producer[m]].stop
-        low = np.minimum.reduce([lowest(row_reads, rows.low) for row_reads, rows in own])
-        return np.maximum(grid.most(stop - np.minimum(low, stop)), 1)
+        return np.maximum(grid.most(stop - kept_from(own, stop)), 1)
 
     def passing_rows(
         self, computed: dict[int, AxisSpans], reads: Sequence[Reading], m: int, grid: BlockGrid
-    ) -> tuple[Ints, Ints]:
-        """(first row, end row) of a map read slice by slice, (entries,) int64 each; no row is left out."""
-        own = [(r.operand.reads, computed[r.op]) for r in reads if r.operand.map == m and r.access == "slice"]
-        stop = np.maximum.reduce([needed(row_reads, rows.stop) for row_reads, rows in own])
-        low = np.minimum.reduce([lowest(row_reads, rows.low) for row_reads, rows in own])
-        active = np.logical_or.reduce([rows.stop > rows.start for _, rows in own])
-        start = np.where(active, np.minimum(low, stop), stop)
-        stop = stop.copy()
-        stop[grid.last] = self.flow.maps[m].rows
-        return np.minimum(start, grid.before(stop)), stop
+    ) -> AxisSpans:
+        """Rows of a map that is read slice by slice; none is left out."""
+        return passing_spans(grid, _readers(computed, reads, m, "slice"))
 
     def rings(
         self,
@@ -189,3 +190,11 @@ class SegmentRows:
         return (
             len(read) == len({*read}) and sum(not self.flow.descendants[i] & sinks for i in bits(sinks)) == 1
         )
+
+
+def _readers(
+    computed: dict[int, AxisSpans], reads: Sequence[Reading], m: int, access: Access
+) -> list[SpanReader]:
+    """Operators that read a map which is on chip in one way."""
+    own = (r for r in reads if r.operand.map == m and r.access == access)
+    return [SpanReader(computed[r.op], r.operand.reads) for r in own]

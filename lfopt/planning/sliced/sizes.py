@@ -172,8 +172,10 @@ class SegmentSizes:
         of_part = np.zeros(self.grid.counts.size, np.int64)
         for m, access in self.outer:
             if access == "slice":
-                start, stop = self.rows.passing_rows(self.computed, self.reads, m, self.grid)
-                of_part += self.grid.total(stop - start) * (map_bytes[m] // max(self.flow.maps[m].rows, 1))
+                rows = self.rows.passing_rows(self.computed, self.reads, m, self.grid)
+                of_part += self.grid.total(rows.stop - rows.start) * (
+                    map_bytes[m] // max(self.flow.maps[m].rows, 1)
+                )
             elif not self.flow.makes(self.mask, m):
                 once += map_bytes[m]
         return once + of_part[:, None] * self._part_counts
