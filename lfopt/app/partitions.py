@@ -21,8 +21,8 @@ from lfopt.ops import Dataflow
 from lfopt.planning import GIVEN, GroupCosts, PlanDraft, Traffic, executable, masks_of, relink, up_to
 from lfopt.planning.defaults import BAND_ROWS
 from lfopt.planning.groups.repeats import left_for_groups
-from lfopt.planning.nest.text import parse_nest
 from lfopt.planning.steps.limit import Unwritten
+from lfopt.planning.written.text import operators_of_text, parse_nest
 from search.result import Result
 
 NO_NESTS: Mapping[str, str] = MappingProxyType({})
@@ -72,8 +72,7 @@ def read_nest(path: Path) -> str:
 
 def operators_of_nest(text: str, flow: Dataflow, file: str) -> tuple[str, ...]:
     """Names of the operators of a nest. Raises InvalidConfig for a text that is none."""
-    mask, _ = parse_nest(text, flow, file)
-    return flow.names(mask)
+    return flow.names(operators_of_text(text, flow, file))
 
 
 def judge(

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 from lfopt.app.screen import out, printable
 from lfopt.ir import DramBytes, Graph, InvalidConfig, Plan, PlannedGroup
 from lfopt.planning import GroupCosts, Traffic
-from lfopt.planning.nest.parts import has_parts, parts_of
 from lfopt.planning.nest.price import NestPricing
-from lfopt.planning.nest.text import folded, parse_nest
+from lfopt.planning.passes.price import price_nest
 from lfopt.planning.steps.layout import BufferLayout
+from lfopt.planning.written.parts import has_parts, parts_of
+from lfopt.planning.written.text import folded, parse_nest
 
 
 def print_nest(lines: Iterable[str]) -> None:
@@ -64,12 +65,6 @@ def _wrong(plan: Plan, group: PlannedGroup, costs: GroupCosts, pricing: NestPric
     for name, text in plan.search.constraints.nests.items():
         if name in group.nodes and not has_parts(nest, parts_of(text, f"nests.{name}")):
             yield f"group {group.id}: nest: constraint nests.{name} asks for {text}"
-    price = pricing.price(mask, nest)
-    moved = DramBytes(
-        int(price.input[0]),
-        int(price.output[0]),
-        int(price.weight[0]),
-        costs.groups.parameter_bytes(mask),
-    )
+    moved = price_nest(pricing, mask, nest).dram + DramBytes(parameter=costs.groups.parameter_bytes(mask))
     if moved != group.dram and not plan.hardware.l2_bytes:
         yield f"group {group.id}: nest: it moves {moved}, the plan says {group.dram}"

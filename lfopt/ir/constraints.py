@@ -16,7 +16,7 @@ class Constraints:
     cut: tuple[tuple[str, ...], ...] = ()  # sets of operators, no two of which are in one group
     mode: dict[str, str] = field(default_factory=dict[str, str])  # operator: mode in which its group runs
 
-    # operator: parts of the nest of its group, with commas between (`lfopt.planning.nest.parts`)
+    # operator: parts of the nest of its group, with commas between (`lfopt.planning.written.parts`)
     nests: dict[str, str] = field(default_factory=dict[str, str])
 
     def __bool__(self) -> bool:

@@ -34,15 +34,25 @@ from lfopt.planning.modes.sliced import SlicedMode
 from lfopt.planning.nest.lowering import lower
 from lfopt.planning.nest.price import NestPricing
 from lfopt.planning.nest.spans import BlockGrid
-from lfopt.planning.nest.text import folded, nest_text, parse_nest
 from lfopt.planning.nest.tree import BlockLoop, Blocks, GroupNest
+from lfopt.planning.passes.lowering import lower_nest
+from lfopt.planning.passes.price import price_nest
 from lfopt.planning.resident import Resident
 from lfopt.planning.sliced.nest import sliced_nest
 from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.steps.macs import executed_macs
+from lfopt.planning.written.text import folded, nest_text, parse_nest
 from tests.cases import few, some
 from tests.row_networks import network
 from tests.strategies import random_block, random_graph, random_hardware, random_mlp, random_windows
+
+IN_A_BLOCK = """in passes
+  keep 3 channels of conv
+  channels, 2 blocks
+    at once: conv
+  channels, 2 blocks
+    at once: relu
+"""
 
 
 class Case(NamedTuple):
@@ -137,18 +147,17 @@ def test_the_text_of_a_nest_says_all_of_it() -> None:
         narrow = "\n".join(folded(text.splitlines(), 50))
         assert nest_text(flow, parse_nest(narrow, flow, "a.nest")[1]) == text
         line_buffers = costs.groups.line_buffers
-        assert lower(layout, mask, parsed, line_buffers) == lower(layout, mask, nest, line_buffers)
+        assert lower_nest(layout, mask, parsed, line_buffers) == lower(layout, mask, nest, line_buffers)
 
 
 def test_constants_that_a_leaf_holds_come_with_every_block() -> None:
     flow = small()
     mask, nest = parse_nest("rows, 3 blocks\n  at once: conv\n    hold w\n", flow, "a.nest")
     layout = BufferLayout(flow, Hardware(1 << 20))
-    loads = [step for step in unfold(lower(layout, mask, nest)[1]) if isinstance(step, Transfer)]
+    loads = [step for step in unfold(lower_nest(layout, mask, nest)[1]) if isinstance(step, Transfer)]
     assert sum(step.tensor == "w" for step in loads) == 3
-    assert int(NestPricing(layout).price(mask, nest).weight[0]) == 3 * layout.constant_bytes(
-        "w", whole((4, 4, 1, 1))
-    )
+    moved = price_nest(NestPricing(layout), mask, nest).dram
+    assert moved.weight == 3 * layout.constant_bytes("w", whole((4, 4, 1, 1)))
 
 
 def test_blocks_priced_together_cost_what_each_costs() -> None:
@@ -227,6 +236,23 @@ in turn
         ("rows, 2 blocks\n  at once: conv\n    carry x\n", "a.nest:3: found 'carry' elsewhere"),
         ("columns, 2 blocks\n  rows, 2 blocks\n    at once: conv\n      carry x\n", "a.nest:4: found"),
         ('at once: "\\ud800x", relu\n', "a.nest:1: found operator"),
+        ("in passes\n  at once: conv, relu\n", "a.nest:1: found 1 nodes below 'in passes'"),
+        ("in passes\n  keep nothing\n  at once: conv\n  at once: relu\n", "a.nest:2: found map 'nothing'"),
+        ("in passes\n  at once: relu\n  at once: conv\n", "a.nest:2: found 'relu' in a pass before 'conv'"),
+        ("in passes\n  keep x\n  at once: conv\n  at once: relu\n", "a.nest:2: found 'x', which is kept and"),
+        (
+            "in passes\n  keep conv\n  at once: conv\n    hold conv\n  at once: relu\n",
+            "a.nest:2: found 'conv', which is kept and held",
+        ),
+        (
+            "in passes\n  keep conv\n  at once: conv\n  at once: conv, relu\n",
+            "a.nest:2: found 'conv', which is kept and made again",
+        ),
+        (
+            "in passes\n  keep 2 channels of conv\n  at once: conv\n  at once: relu\n",
+            "a.nest:2: found 2 channels of 'conv' kept, and 0 loops",
+        ),
+        (IN_A_BLOCK, "a.nest:2: found 3 channels of 'conv' kept, in the midst of a block"),
     ],
 )
 def test_a_broken_text_names_the_line(text: str, said: str) -> None:
@@ -290,10 +316,9 @@ def test_an_altered_nest_is_refused_by_line_or_moves_what_it_is_priced_at() -> N
             except InvalidConfig as error:
                 said.append(str(error))
                 continue
-            price = NestPricing(layout, costs.groups.line_buffers).price(mask, parsed)
-            _, steps = lower(layout, mask, parsed, costs.groups.line_buffers)
-            wanted = DramBytes(int(price.input[0]), int(price.output[0]), int(price.weight[0]))
-            assert dram_bytes(steps) == wanted, text
+            price = price_nest(NestPricing(layout, costs.groups.line_buffers), mask, parsed)
+            _, steps = lower_nest(layout, mask, parsed, costs.groups.line_buffers)
+            assert dram_bytes(steps) == price.dram, text
             moved += 1
     assert all(line.startswith("a.nest") and "accepted" in line for line in said)
     assert len(said) > few(800)
@@ -311,7 +336,8 @@ def test_groups_of_a_plan_say_their_nests_and_no_other_is_believed() -> None:
     assert {group.mode for group in nested} == {"lbdf", "brr", "resident"}
     for group in nested:
         mask, nest = parse_nest("\n".join(group.nest), flow, "nest")
-        assert lower(layout, mask, nest, costs.groups.line_buffers) == (group.places, group.steps)
+        lowered = lower_nest(layout, mask, nest, costs.groups.line_buffers)
+        assert lowered == (group.places, group.steps)
     assert [*nest_problems(plan, graph)] == []
     group = next(group for group in nested if group.mode == "brr" and group.dram.weight)
     halos_again = tuple(line.replace("hold image, ", "hold ") for line in group.nest)

@@ -52,7 +52,7 @@ from lfopt.planning.modes import (
     unnamed_modes,
 )
 from lfopt.planning.modes.mode import is_single
-from lfopt.planning.nest.tree import GroupNest
+from lfopt.planning.passes.tree import Nest
 from lfopt.planning.steps.limit import never
 from lfopt.rewrite.copies import without_copies
 
@@ -251,7 +251,7 @@ class GroupCosts:
         if cost is not None and (other is None or cost.dram_bytes < other.dram_bytes):
             self._prices[chain.mask] = cost
 
-    def give(self, mask: int, nest: GroupNest) -> DoesNotFit | None:
+    def give(self, mask: int, nest: Nest) -> DoesNotFit | None:
         """Let a group run as a nest says; what it needs if it does not fit. Raises Unwritten."""
         mode = self.modes["nest"]
         assert isinstance(mode, NestMode)

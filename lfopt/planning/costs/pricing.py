@@ -12,7 +12,7 @@ from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes import ExecutionMode, ModeOption
 from lfopt.planning.modes.alone import ExcludedMode
 from lfopt.planning.modes.mode import is_single
-from lfopt.planning.nest.parts import has_parts
+from lfopt.planning.written.parts import has_parts
 
 
 class PricedGroup(NamedTuple):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from lfopt.ir import Constraints
 from lfopt.ops import Call, Dataflow, bits
-from lfopt.planning.nest.parts import parts_of
+from lfopt.planning.written.parts import parts_of
 
 UNMET = 1 << 50  # bytes that a group costs for breaking a constraint; no plan moves so many
 

@@ -205,9 +205,13 @@ class Walk:
         layout = self.group.layout
         (m,), last = flow.results[op], rows[1] == self.lines.iterations[op]
         tensor = flow.maps[m]
-        sums = self.places[layout.sums_name(op)]
+        sums = self.places.get(layout.sums_name(op))
         box = self.extent(m)
         place = self.places[tensor.name]
-        self.steps.append(layout.compute(op, (box,), (place,), rows, sums, first=rows[0] == 0, last=last))
+        if sums is None:  # it takes all rows at once
+            self.steps.append(layout.compute(op, (box,), (place,)))
+        else:
+            first = rows[0] == 0
+            self.steps.append(layout.compute(op, (box,), (place,), rows, sums, first=first, last=last))
         if last and m in self.group.outside:
             self._store(m, box, place)

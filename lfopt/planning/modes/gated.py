@@ -6,27 +6,28 @@ What fits of the map stays on chip between them (`lfopt.planning.gated.sizes`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, partial
 
-from lfopt.ir import BufferUse, Cost, DramBytes, store_ends
+from lfopt.ir import BufferUse, Cost, DramBytes
 from lfopt.ops import bits
 from lfopt.planning.bands.slices import SliceSizes
 from lfopt.planning.gated.choices import Choices
 from lfopt.planning.gated.gates import GatedBlock, Gates
-from lfopt.planning.gated.schedule import GatedScheduler
+from lfopt.planning.gated.nest import GatedNests
 from lfopt.planning.gated.sizes import GatedChoice, Sizes
 from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes.mode import (
     NEVER,
     ExecutionMode,
-    PlacesAndSteps,
     Scheduled,
     SearchSpace,
     TrafficTerms,
     place_use,
 )
+from lfopt.planning.nest.price import NestPricing
+from lfopt.planning.passes.lowering import PassesLowering, lower_passes
+from lfopt.planning.passes.price import PassesPrice
 from lfopt.planning.steps.layout import BufferLayout
-from lfopt.planning.steps.limit import Limit
 
 
 class GatedMode(ExecutionMode):
@@ -115,19 +116,21 @@ class GatedMode(ExecutionMode):
         return TrafficTerms(dram, passes, choice.option.band, spilled)
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """See `GatedScheduler`."""
-        sizes, wide = self._widened(mask, beta)
+        """See `GatedNests`."""
+        sizes, choice = self._widened(mask, beta)
+        price = self._priced(sizes, choice)
+        end = price.ends["buffer"]
+        assert end <= choice.buffer_bytes, f"{end} B on chip, planned were {choice.buffer_bytes}"
+        assert price.dram == choice.dram, f"DRAM bytes are {price.dram}, planned were {choice.dram}"
+        return Scheduled(end, partial(lower_passes, price), price.passes)
+
+    def _priced(self, sizes: Sizes, choice: GatedChoice) -> PassesPrice:
+        return PassesPrice(self._pricing, GatedNests(sizes, choice).passes())
+
+    @cached_property
+    def _pricing(self) -> NestPricing:
         layout = BufferLayout(self.groups.dataflow, self.groups.hardware)
-
-        def make(limit: Limit) -> PlacesAndSteps:
-            places, steps = GatedScheduler(sizes, layout, wide).build(limit)
-            end = store_ends(places, self.groups.hardware)["buffer"]
-            assert end == wide.buffer_bytes, (
-                f"the places end at {end}, planned were {wide.buffer_bytes} bytes"
-            )
-            return places, steps
-
-        return Scheduled(wide.buffer_bytes, make)
+        return NestPricing(layout, self.groups.line_buffers)
 
     def need(self, mask: int) -> int:
         """F_beta with slices as narrow as the chip allows, and nothing kept."""
@@ -143,9 +146,7 @@ class GatedMode(ExecutionMode):
             return
         choice = choices.cheapest(beta) or choices.cheapest(choices.least + 1)
         assert choice is not None, "on the least buffer a group fits"
-        for what, place in GatedScheduler(
-            choices.sizes, BufferLayout(self.groups.dataflow, self.groups.hardware), choice
-        ).fullest():
+        for what, place in PassesLowering(self._priced(choices.sizes, choice)).fullest():
             yield place_use(place, what)
 
     def never(self, mask: int) -> str:

@@ -14,7 +14,7 @@ from lfopt.ir import NEVER, BufferUse, Cost, DramBytes, Hardware, Node, Place
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.defaults import EPILOGUE, TRAFFIC
 from lfopt.planning.groups.groups import Groups
-from lfopt.planning.nest.tree import GroupNest
+from lfopt.planning.passes.tree import Nest
 from lfopt.planning.steps.limit import Limit
 
 PlacesAndSteps = tuple[tuple[Place, ...], tuple[Node, ...]]  # places and steps
@@ -60,7 +60,7 @@ class Scheduled(NamedTuple):
     buffer_bytes: int  # on chip
     # makes them, or raises Unwritten beyond the limit; a string: why there are no steps
     make: Callable[[Limit], PlacesAndSteps] | str
-    nest: GroupNest | None = None  # what they are lowered from; None in modes that have no nests
+    nest: Nest | None = None  # what they are lowered from; None in modes that have no nests
 
 
 class ModeOption(NamedTuple):

@@ -1,4 +1,4 @@
-"""Mode `nest`: a group that runs as a nest which someone wrote (`lfopt.planning.nest.text`)."""
+"""Mode `nest`: a group that runs as a nest which someone wrote (`lfopt.planning.written.text`)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from lfopt.planning.modes.mode import (
     TrafficTerms,
     place_use,
 )
-from lfopt.planning.nest.lowering import lower
-from lfopt.planning.nest.tree import GroupNest
+from lfopt.planning.passes.lowering import lower_nest
+from lfopt.planning.passes.tree import Nest, Passes, PassMaps
 from lfopt.planning.steps.layout import BufferLayout
 
 
@@ -32,14 +32,15 @@ class NestMode(ExecutionMode):
         self.known: dict[int, ModeOption] = {}  # by group
         self._places: dict[int, tuple[Place, ...]] = {}  # by group
 
-    def give(self, mask: int, nest: GroupNest) -> DoesNotFit | None:
+    def give(self, mask: int, nest: Nest) -> DoesNotFit | None:
         """Let a group run as a nest says, if it fits the chip; else what it needs.
 
         Raises Unwritten for a nest of too many steps.
         """
         groups = self.groups
         hardware = self.groups.hardware
-        places, steps = lower(BufferLayout(groups.dataflow, hardware), mask, nest, groups.line_buffers)
+        layout = BufferLayout(groups.dataflow, hardware)
+        places, steps = lower_nest(layout, mask, nest, groups.line_buffers)
         for store, end in store_ends(places, hardware).items():
             if end >= hardware.stores[store]:
                 uses = tuple(place_use(p) for p in places if hardware.store_of(p.purpose) == store)
@@ -47,7 +48,11 @@ class NestMode(ExecutionMode):
         moved = dram_bytes(steps) + DramBytes(parameter=groups.parameter_bytes(mask))
         end = store_ends(places, hardware)["buffer"]
         cost = Cost(moved.total, end, "nest", end)
-        terms = TrafficTerms(moved)
+        spilled: tuple[str, ...] = ()
+        if isinstance(nest, Passes):
+            maps = PassMaps(groups.dataflow, nest)
+            spilled = tuple(groups.dataflow.maps[m].name for m in sorted(maps.spilled))
+        terms = TrafficTerms(moved, spilled=spilled)
         scheduled = Scheduled(end, lambda _: (places, steps), nest)
         self.known[mask], self._places[mask] = ModeOption(cost, terms, scheduled), places
         return None

@@ -123,8 +123,7 @@ class SlicedMode(ExecutionMode):
         segments = self._segments(width)
         nest = sliced_nest(self.sliced.rows, segments, mask, option)
         price = self._pricing.price(mask, nest)
-        parameters = self.groups.parameter_bytes(mask)
-        dram = DramBytes(int(price.input[0]), int(price.output[0]), int(price.weight[0]), parameters)
+        dram = price.dram + DramBytes(parameter=self.groups.parameter_bytes(mask))
         need = segments.hardware.buffer_need(int(price.map_bytes[0]), int(price.constant_bytes[0]))
         return _PricedNest(nest, price, dram, need)
 

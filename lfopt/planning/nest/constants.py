@@ -8,7 +8,7 @@ from lfopt.ir import Box, Span, cut, whole
 from lfopt.ops import Dataflow
 from lfopt.ops.footprint import footprint
 from lfopt.planning.line_buffers.streamed_group import is_parameter
-from lfopt.planning.nest.regions import folded_extent
+from lfopt.planning.nest.channels import folded_extent
 from lfopt.planning.nest.tree import Blocks, Stream
 from lfopt.planning.steps.layout import BufferLayout
 
@@ -88,6 +88,17 @@ class ConstantSizes:
         if not folded:
             return StreamedBytes(0, 0)
         return StreamedBytes(largest, total)
+
+    def of_block(self, op: int, names: tuple[str, ...], out: Box, inputs: Span | None, *, late: bool) -> int:
+        """Bytes of the constants that an operator takes in one block.
+
+        `out`: its results, `inputs`: of the input channels that it sums over; None: it sums over all. `late`:
+        whether with what finished sums take.
+        """
+        if inputs is None:
+            return self._block_bytes(op, names, out, None, late=None)
+        size = self._block_bytes(op, names, out, inputs, late=False)
+        return size + (self._block_bytes(op, names, out, None, late=True) if late else 0)
 
     def _block_bytes(
         self, op: int, names: tuple[str, ...], out: Box, inputs: Span | None, *, late: bool | None

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from lfopt.ir import Box, Span, cut, row_axis, whole
 from lfopt.ops.footprint import footprint
+from lfopt.planning.nest.channels import folded_extent
 from lfopt.planning.nest.constants import data_constants
 from lfopt.planning.nest.price import NestPrice
-from lfopt.planning.nest.regions import axis_of, folded_extent
+from lfopt.planning.nest.regions import axis_of
 from lfopt.planning.nest.tree import BlockLoop, LateInput, Stream
 
 
@@ -53,10 +54,10 @@ class CurrentBlocks:
         with the first one.
         """
         part = self.folded(op)
-        if part is not None and not part.last:
+        if (part is not None and not part.last) or self.is_kept(m):
             return None
         for loop, block in self.number.items():
-            if block and self.price.is_made_again(loop, op):
+            if block and self.regions.is_made_again(loop, op):
                 return None
         return self._result(op, m, to_store=True)
 
@@ -112,6 +113,17 @@ class CurrentBlocks:
                 return FoldedPart(inputs, first=block == 0, last=block == loop.blocks.count - 1)
         return None
 
+    def is_kept(self, m: int) -> bool:
+        """Whether the channels of a map in the current blocks stay around the nest."""
+        if m not in self.price.around.kept:
+            return False
+        return any(self.regions.kept_blocks(loop, m)[block] for loop, block in self.number.items())
+
+    def is_idle(self, op: int) -> bool:
+        """Whether an operator makes nothing, since a pass before has made it."""
+        m = self.price.around.idle.get(op)
+        return m is not None and self.is_kept(m)
+
     # -- operands --------------------------------------------------------------------------------------------
 
     def loaded(self, m: int, *, but: BlockLoop | None = None) -> Box | None:
@@ -125,6 +137,8 @@ class CurrentBlocks:
                 continue
             if loop.cuts_channels:
                 if loop in self.nest.loops_to[self.regions.homes[m]]:
+                    if self.regions.there_already(loop, m)[block]:
+                        return None
                     box = self._input_channels(box, loop, m, late=False)
                 continue
             spans = self.regions.spans[loop].loaded.get(m)
@@ -166,6 +180,8 @@ class CurrentBlocks:
 
     def stream_parts(self, op: int, stream: Stream) -> Iterator[tuple[str, Box]]:
         """The parts of constants that an operator takes from a stream."""
+        if self.is_idle(op):
+            return
         call = self.flow.calls[op]
         out = whole(call.result)
         for loop in self.number:

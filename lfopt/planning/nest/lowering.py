@@ -18,10 +18,10 @@ from lfopt.ir import Node as StepNode
 from lfopt.ir import Place, Span, Step, cut, fold, whole
 from lfopt.planning.line_buffers.lbdf import LineBuffers
 from lfopt.planning.line_buffers.walk import LONGEST_PERIOD
+from lfopt.planning.nest.channels import folded_extent
 from lfopt.planning.nest.current import CurrentBlocks
 from lfopt.planning.nest.places import Placement
 from lfopt.planning.nest.price import NestPrice, NestPricing
-from lfopt.planning.nest.regions import folded_extent
 from lfopt.planning.nest.row_engine import RowEngine
 from lfopt.planning.nest.spans import Ints
 from lfopt.planning.nest.tree import (
@@ -73,18 +73,20 @@ class Lowering:
     """The steps of one group."""
 
     def __init__(self, placement: Placement, limit: Limit) -> None:
+        """`placement`: of the group, or of a pass of it."""
         self.placement = placement
         self.limit = limit
         self.layout = placement.layout
         self.flow = placement.flow
         price = placement.price
+        self.price = price
         self.mask = price.mask
         self.nest = price.nest
         self.regions = price.regions
         self.homes = placement.homes
         self.at = placement.at
         self.places = placement.places
-        self.leaving = frozenset(self.flow.leaving(self.mask))
+        self.leaving = price.leaving
         self.current = CurrentBlocks(price)
         # blocks of constants that have come through each stream so far: numbers its slots
         self.passed: dict[Stream, int] = {}
@@ -106,7 +108,7 @@ class Lowering:
         for name in self.placement.held_constants(node) if not in_turn else ():
             yield self.layout.load_constant(name, whole(self.flow.graph.shape(name)), self.at[name])
         for stream in self.nest.streams:
-            for name, box in self.placement.price.staying(stream) if stream.home is node else ():
+            for name, box in self.placement.price.streams.staying(stream) if stream.home is node else ():
                 yield self.layout.load_constant(name, box, self.at[StayingPart(name)])
 
     def _seq(self, node: Seq) -> list[StepNode]:
@@ -139,7 +141,12 @@ class Lowering:
         """The load of what the current blocks need of a map."""
         box = self.current.loaded(m)
         if box is not None:
-            yield self.layout.load(self.flow.maps[m].name, box, self.at[m])
+            yield self.layout.load(self.flow.maps[m].name, box, self._place(m))
+
+    def _place(self, m: int) -> int:
+        """Index of the place that a map has in the current blocks; -1: none."""
+        place = self.placement.place_of(m, kept=self.current.is_kept(m))
+        return -1 if place is None else place
 
     def _loads(self, node: Node) -> Iterator[Step]:
         """Loads of the maps from outside that a leaf, or a loop but over rows, holds, when it is entered."""
@@ -155,7 +162,7 @@ class Lowering:
                 if m in self.leaving and any(self.homes[m] is holder for holder in holders):
                     box = self.current.stored(i, m)
                     if box is not None:
-                        yield self.layout.store(self.flow.maps[m].name, box, self.at[m])
+                        yield self.layout.store(self.flow.maps[m].name, box, self._place(m))
 
     # -- loops -----------------------------------------------------------------------------------------------
 
@@ -268,6 +275,8 @@ class Lowering:
         """(starts, stops) of all that the blocks of a loop over channels make or move."""
         count = loop.blocks.count
         inside = {*self.nest.inside(loop)}
+        for m in self.price.around.kept:
+            yield np.zeros(count, np.int64), 1 * self.regions.kept_blocks(loop, m)
         widths: list[Ints] = []  # where the channels of operators and sums end, block by block
         for i in self.nest.operators[loop]:
             axis = self.regions.channels_cut(loop, i)
@@ -348,12 +357,14 @@ class Lowering:
             yield self.layout.carry(self.flow.maps[m].name, box, where, slot)
 
     def _computes(self, op: int) -> Iterator[Step]:
+        if self.current.is_idle(op):
+            return
         results = self.flow.results[op]
         boxes = [self.current.computed(op, m) for m in results]
         if any(box is None for box in boxes):
             return
         boxes = tuple(box for box in boxes if box is not None)
-        places = tuple(self.at.get(m, -1) for m in results)
+        places = tuple(self._place(m) for m in results)
         if any(weight.gathered for weight in self.flow.weights[op]):
             yield self.layout.gather(op, boxes[0], places[0], row_span(boxes[0])[0])
             return
@@ -370,7 +381,7 @@ class Lowering:
             parts = [part for i in operators for part in self.current.stream_parts(i, stream)]
             offset = 0
             for name, box in parts:
-                slot = self.passed.get(stream, 0)
+                slot = self.passed.get(stream, 0) if stream.slots > 1 else 0
                 yield self.layout.load_constant(name, box, self.at[stream], slot, offset)
                 offset += self.layout.constant_bytes(name, box)
             if parts:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, count
 from typing import NamedTuple
 
 from lfopt.ir import Place, Purpose, Store, whole
-from lfopt.planning.nest.price import Figure, NestPrice
+from lfopt.planning.nest.price import NestPrice
+from lfopt.planning.nest.regions import Figure
 from lfopt.planning.nest.tree import (
     CarriedPart,
     Held,
@@ -20,7 +22,7 @@ from lfopt.planning.nest.tree import (
     children,
 )
 from lfopt.planning.steps.addresses import Life, allocate
-from lfopt.planning.steps.place_names import ACROSS, BESIDE, DOWN, DOWN_FIRST
+from lfopt.planning.steps.place_names import ACROSS, BESIDE, DOWN, DOWN_FIRST, IN_BLOCKS
 
 Key = Held | Stream | CarriedPart | LateInput | StayingPart
 THROUGHOUT = (Stream, StayingPart)  # places that are taken as long as a node runs, whatever runs in it
@@ -42,19 +44,37 @@ class Allocation(NamedTuple):
 
 
 class Placement:
-    """The places of one group."""
+    """The places of one group, or of one of its passes."""
 
-    def __init__(self, price: NestPrice) -> None:
-        """`price`: of the nest, whose loops are cut in one way."""
+    def __init__(
+        self,
+        price: NestPrice,
+        places: list[Place] | None = None,
+        kept_at: Mapping[int, int] | None = None,
+        starts: Mapping[Store, int] | None = None,
+    ) -> None:
+        """`price`: of the nest, whose loops are cut in one way.
+
+        Of a pass: `places` there are before it, which it adds its own to, from the addresses `starts` on;
+        `kept_at`: where maps that stay around it lie.
+        """
         self.price = price
         self.layout = price.layout
         self.flow = price.flow
         self.mask = price.mask
         self.nest = price.nest
         self.homes = price.regions.homes
-        self.places: list[Place] = []
+        self.places: list[Place] = [] if places is None else places
+        self.kept_at = kept_at or {}
         self.at: dict[Key, int] = {}  # index of each place
-        self._lay_out(self.nest.root, dict.fromkeys(self.layout.hardware.stores, 0))
+        stores = self.layout.hardware.stores
+        self._lay_out(self.nest.root, {store: (starts or {}).get(store, 0) for store in stores})
+
+    def place_of(self, m: int, *, kept: bool) -> int | None:
+        """Index of the place of a map, or of the part of it that stays around the nest; None: it has none."""
+        if kept or self.price.around.is_whole(m):
+            return self.kept_at[m]
+        return self.at.get(m)
 
     def _lay_out(self, node: Node, starts: dict[Store, int]) -> dict[Store, int]:
         """Give addresses to what a node and those in it hold, from `starts` on; where they end."""
@@ -108,8 +128,22 @@ class Placement:
 
     def _add(self, allocation: Allocation, address: int) -> None:
         self.at[allocation.key] = len(self.places)
-        _, name, purpose, slots, slot_bytes = allocation
-        self.places.append(Place(name, purpose, address, slots, slot_bytes))
+        _, _, purpose, slots, slot_bytes = allocation
+        self.places.append(Place(self._unused(allocation), purpose, address, slots, slot_bytes))
+
+    def _unused(self, allocation: Allocation) -> str:
+        """The name of a place, or one like it where another place has that name."""
+        name = allocation.name
+        taken = {place.name for place in self.places}
+        if isinstance(allocation.key, Stream):
+            numbered = (self.layout.place_name(f"{name} {number}") for number in count(2))
+            return next(one for one in chain((name,), numbered) if one not in taken)
+        suffixes = (BESIDE, IN_BLOCKS) if allocation.purpose == "map" else ()
+        names = (name, *(self.layout.place_name(f"{name}{suffix}") for suffix in suffixes))
+        unused = next((one for one in names if one not in taken), f"{name}~")
+        while unused in taken:
+            unused += "~"
+        return unused
 
     def _allocations(self, node: Node) -> Iterator[Allocation]:
         """What a node holds: constants, maps, sums, streams; maps of a `Seq` with lives come first."""
@@ -120,7 +154,7 @@ class Placement:
             yield Allocation(name, name, "weight", 1, size)
         for m in self._held_maps(node):
             rows, size = map(single, self.price.map_place(m))
-            if rows:
+            if rows and size:
                 seen = self.price.seen(m)
                 name = flow.maps[m].name if seen is None else seen.tensor.name
                 yield Allocation(m, name, "map", rows, size)
@@ -133,13 +167,13 @@ class Placement:
             yield Allocation(PartialSums(i), layout.sums_name(i), "sum", rows, size)
         if isinstance(node, RowLeaf):
             yield from self._leaf_allocations(node)
-        for number, stream in enumerate(self.nest.streams, 1):
+        for stream in self.nest.streams:
             if stream.home is not node:
                 continue
-            for name, box in self.price.staying(stream):
+            for name, box in self.price.streams.staying(stream):
                 yield Allocation(StayingPart(name), name, "weight", 1, layout.constant_bytes(name, box))
-            if size := self.price.stream_block(stream):
-                name = layout.place_name("weight blocks" if number == 1 else f"weight blocks {number}")
+            if size := self.price.streams.block(stream):
+                name = layout.place_name("weight blocks")
                 yield Allocation(stream, name, "weight", stream.slots, size)
 
     def _leaf_allocations(self, leaf: RowLeaf) -> Iterator[Allocation]:

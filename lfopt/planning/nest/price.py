@@ -12,18 +12,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lfopt.ir import Box, Span, cut, row_axis, whole
+from lfopt.ir import DramBytes, Span, row_axis, whole
+from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import MapRead
-from lfopt.ops.footprint import footprint
 from lfopt.planning.line_buffers.lbdf import LineBuffers
 from lfopt.planning.line_buffers.lines import Lines
 from lfopt.planning.line_buffers.seen import SeenInput
-from lfopt.planning.nest.constants import AxisBlocks, ConstantSizes, StreamedBytes
-from lfopt.planning.nest.regions import Regions, folded_extent
+from lfopt.planning.nest.constants import ConstantSizes
+from lfopt.planning.nest.regions import Figure, Regions
 from lfopt.planning.nest.spans import BlockGrid, Ints
+from lfopt.planning.nest.streams import StreamSizes
 from lfopt.planning.nest.tree import (
+    ALONE,
     BlockLoop,
-    Blocks,
     CarriedPart,
     GroupNest,
     LateInput,
@@ -31,11 +32,9 @@ from lfopt.planning.nest.tree import (
     PartialSums,
     RowLeaf,
     Seq,
-    Stream,
+    Surroundings,
 )
 from lfopt.planning.steps.layout import BufferLayout
-
-Figure = Ints | int  # (ways,) int64, or one number where all ways are alike
 
 
 class _Cut(NamedTuple):
@@ -61,10 +60,18 @@ class NestPricing:
         self.constants = ConstantSizes(layout)
 
     def price(
-        self, mask: int, nest: GroupNest, ways: Mapping[BlockLoop, BlockGrid] | None = None
+        self,
+        mask: int,
+        nest: GroupNest,
+        ways: Mapping[BlockLoop, BlockGrid] | None = None,
+        around: Surroundings = ALONE,
     ) -> NestPrice:
-        """The figures of a group. `ways`: of the free loop, how it may be cut; else as the nest says."""
-        return NestPrice(self, mask, nest, ways or {})
+        """The figures of a group, or of a pass of it.
+
+        `ways`: of the free loop, how it may be cut; else as the nest says. `around`: what stays on chip
+        between passes.
+        """
+        return NestPrice(self, mask, nest, ways or {}, around)
 
     def row_bytes(self, m: int, cut: Sequence[tuple[int, Figure]]) -> Figure:
         """Bytes on chip of one row of a map of which only so many indices are there along some axes."""
@@ -85,7 +92,12 @@ class NestPrice:
     """
 
     def __init__(
-        self, pricing: NestPricing, mask: int, nest: GroupNest, ways: Mapping[BlockLoop, BlockGrid]
+        self,
+        pricing: NestPricing,
+        mask: int,
+        nest: GroupNest,
+        ways: Mapping[BlockLoop, BlockGrid],
+        around: Surroundings = ALONE,
     ) -> None:
         self.pricing = pricing
         self.layout = pricing.layout
@@ -93,11 +105,13 @@ class NestPrice:
         self.constants = pricing.constants
         self.mask = mask
         self.nest = nest
+        self.around = around
         line_buffers = pricing.line_buffers
         lines = line_buffers.lines if nest.row_engines and line_buffers else pricing.plain_lines
         self.lines = lines
         self.running = lines.running
-        self.regions = Regions(self.flow, mask, nest, self._operands(), lines.iterations, ways)
+        self.regions = Regions(self.flow, mask, nest, self._operands(), lines.iterations, ways, around)
+        self.streams = StreamSizes(self.regions, self.constants)
         self.rings: dict[int, Figure] = {}  # rows by map
         for leaf in nest.row_engines:
             assert line_buffers is not None, "a row engine has rings"
@@ -120,9 +134,12 @@ class NestPrice:
     def _rings(self, leaf: RowLeaf, line_buffers: LineBuffers) -> Mapping[int, Figure]:
         """Rows of the ring of every map that a row engine touches, the most of any block."""
         mask = sum(1 << i for i in leaf.operators)
+        summed = {i for around in self.nest.loops_to[leaf] for i in around.folds}
+        # sums are finished a few rows at a time
+        finished = {m: leaf.summed_rows for i in summed & {*leaf.operators} for m in self.flow.results[i]}
         bands = [loop for loop in self.nest.loops_to[leaf] if loop.axis == "rows"]
         if not bands:
-            return line_buffers.ring_rows(mask, leaf.band_rows)
+            return {**line_buffers.ring_rows(mask, leaf.band_rows), **finished}
         (loop,) = bands
         spans = self.regions.spans[loop]
         computed = {i: (spans.made[i].start.tolist(), spans.made[i].stop.tolist()) for i in leaf.operators}
@@ -146,9 +163,7 @@ class NestPrice:
         rings: dict[int, Figure] = {
             m: grid.most(np.array([of_band[m] for of_band in of_bands], np.int64)) for m in of_bands[0]
         }
-        summed = {i for around in self.nest.loops_to[leaf] for i in around.folds}
-        finished = (m for i in summed & {*leaf.operators} for m in self.flow.results[i])
-        return rings | dict.fromkeys(finished, 1)  # sums are finished row by row
+        return rings | finished
 
     # -- on chip ---------------------------------------------------------------------------------------------
 
@@ -187,39 +202,10 @@ class NestPrice:
             if isinstance(held, str):
                 own[home] = own.get(home, 0) + self.constants.whole(held)
         for stream in self.nest.streams:
-            staying = sum(self.layout.constant_bytes(name, box) for name, box in self.staying(stream))
-            passing = stream.slots * self.stream_block(stream)
+            staying = sum(self.layout.constant_bytes(name, box) for name, box in self.streams.staying(stream))
+            passing = stream.slots * self.streams.block(stream)
             own[stream.home] = own.get(stream.home, 0) + staying + passing
         return _need(self.nest, own)
-
-    def staying(self, stream: Stream) -> Iterator[tuple[str, Box]]:
-        """The parts of constants that stay on chip instead of passing."""
-        for i in self.nest.operators[stream.home] if stream.stays else ():
-            out, inputs = self.blocks_of(i)
-            call = self.flow.calls[i]
-            result = whole(call.result)
-            first: Span | None = None
-            if inputs is not None:
-                first = (0, min(stream.stays, folded_extent(self.flow, i)))
-            elif out is not None:
-                axis, _ = out
-                result = cut(result, axis, (0, min(stream.stays, call.result[axis])))
-            for name in self.constants.names(i, stream):
-                index = call.inputs.index(name)
-                passes_last = first is not None and index > 1 and first[1] < folded_extent(self.flow, i)
-                if not passes_last:
-                    yield name, footprint(call, index, result, inputs=None if index > 1 else first)
-
-    def blocks_of(self, op: int) -> tuple[AxisBlocks | None, Blocks | None]:
-        """How loops cut the results of an operator, and the input channels that it sums over."""
-        out: AxisBlocks | None = None
-        inputs: Blocks | None = None
-        for loop in self.nest.loops_to[self.nest.leaf_of[op]]:
-            if op in loop.folds:
-                inputs = loop.blocks
-            elif (axis := self.regions.channels_cut(loop, op)) is not None:
-                out = axis, loop.blocks
-        return out, inputs
 
     def map_place(self, m: int) -> tuple[Figure, Figure]:
         """(rows, bytes of a row) of the place of a map."""
@@ -235,7 +221,7 @@ class NestPrice:
     def seen(self, m: int) -> SeenInput | None:
         """How a row engine loads a map from outside; None: as it is."""
         line_buffers = self.pricing.line_buffers
-        if line_buffers is None or not self.nest.row_engines:
+        if line_buffers is None or not self.nest.row_engines or m not in self.regions.homes:
             return None
         if any(loop.axis != "columns" for loop in self.nest.loops_to[self.regions.homes[m]]):
             return None
@@ -266,31 +252,14 @@ class NestPrice:
         if leaf.at_once:
             return {}
         homes = self.nest.homes
-        running = (i for i in leaf.operators if self.running >> i & 1 and PartialSums(i) not in homes)
-        return {i: self.layout.sums_row(self._widest_result(i)) for i in running}
-
-    def _widest_result(self, op: int) -> Box:
-        """The result of an operator in the widest block of its channels."""
-        result = whole(self.flow.calls[op].result)
-        out, _ = self.blocks_of(op)
-        if out is None:
-            return result
-        axis, blocks = out
-        return cut(result, axis, (0, blocks.widest(result[axis][1])))
-
-    def stream_block(self, stream: Stream) -> int:
-        """Bytes of the largest block that passes through a stream.
-
-        All operators of a row engine take theirs at once.
-        """
-        largest: dict[RowLeaf, int] = {}
-        for i, constants, _ in self._passing[stream]:
-            leaf = self.nest.leaf_of[i]
-            if leaf.at_once:
-                largest[leaf] = max(largest.get(leaf, 0), constants.largest)
-            else:
-                largest[leaf] = largest.get(leaf, 0) + constants.largest
-        return max(largest.values(), default=0)
+        running = (
+            i
+            for i in leaf.operators
+            if self.running >> i & 1
+            and PartialSums(i) not in homes
+            and leaf.band_rows < self.lines.iterations[i]  # else it takes all rows at once
+        )
+        return {i: self.layout.sums_row(self.streams.widest_result(i)) for i in running}
 
     # -- over the port ---------------------------------------------------------------------------------------
 
@@ -300,7 +269,7 @@ class NestPrice:
         total: Figure = 0
         for held in self.regions.homes:
             if isinstance(held, int) and not self.flow.makes(self.mask, held):
-                total = total + self._loaded(held)
+                total = total + self.loaded(held)
         for leaf in self.nest.row_engines:
             for late in self.regions.late_inputs(leaf):
                 total = total + self._loaded_late(late)
@@ -310,9 +279,16 @@ class NestPrice:
     def output(self) -> Ints:
         """DRAM bytes of maps that are stored."""
         total: Figure = 0
-        for m in self.flow.leaving(self.mask):
-            total = total + self._stored(m)
+        for m in self.leaving:
+            total = total + self.stored(m)
         return np.atleast_1d(total)
+
+    @cached_property
+    def leaving(self) -> frozenset[int]:
+        """Results that are stored."""
+        if self.around.stored is None:
+            return frozenset(self.flow.leaving(self.mask))
+        return self.around.stored
 
     @cached_property
     def weight(self) -> Ints:
@@ -321,19 +297,27 @@ class NestPrice:
         for held, home in self.regions.homes.items():
             if isinstance(held, str):
                 total = total + self.constants.whole(held) * self._entries(home)
-        for passing in self._passing.values():
+        for passing in self.streams.passing.values():
             for _, constants, times in passing:
                 total = total + constants.total * times
         for stream in self.nest.streams:
             entries = self._entries(stream.home)
-            for name, box in self.staying(stream):
+            for name, box in self.streams.staying(stream):
                 total = total + self.layout.constant_bytes(name, box) * entries
         for i in self.nest.leaf_of:  # rows picked from a constant in DRAM go straight into the result
             if any(weight.gathered for weight in self.flow.weights[i]):
                 total = total + self.layout.gathered_bytes(i, whole(self.flow.calls[i].result))
         return np.atleast_1d(total)
 
-    def _loaded(self, m: int) -> Figure:
+    @cached_property
+    def dram(self) -> DramBytes:
+        """DRAM bytes by class, but for parameters, of a nest whose loops are cut in one way."""
+        (read,) = self.input
+        (written,) = self.output
+        (weight,) = self.weight
+        return DramBytes(int(read), int(written), int(weight))
+
+    def loaded(self, m: int) -> Figure:
         """DRAM bytes of a map that its home loads, in each block of the loops around it."""
         home = self.regions.homes[m]
         cuts: list[_Cut] = []
@@ -343,6 +327,8 @@ class NestPrice:
             if loop.cuts_channels:
                 inputs = self.regions.input_channels(loop, m)
                 extent = None if inputs is None else inputs.stop - inputs.start
+                if extent is not None:
+                    extent = np.where(self.regions.there_already(loop, m), 0, extent)
             else:
                 own = self.regions.along(loop, m)
                 extent = None if own is None else own.stop - own.start
@@ -363,13 +349,13 @@ class NestPrice:
                 cuts.append(_Cut(None if inputs is None else inputs.axis, extent, grid))
         return self._moved(late.map, cuts)
 
-    def _stored(self, m: int) -> Figure:
+    def stored(self, m: int) -> Figure:
         """DRAM bytes of a result that its home stores, each element once."""
         home = self.regions.homes[m]
         maker = self.flow.producer[m]
         cuts: list[_Cut] = []
         for loop in self.nest.loops_to[home]:
-            if loop is home:
+            if loop is home and loop.axis == "rows":  # rows move one by one, however many blocks there are
                 continue
             axis = self.regions.axis_cut(loop, m)
             if self.runs_through(loop, maker):
@@ -379,6 +365,8 @@ class NestPrice:
                 cuts.append(_Cut(axis, stop - start, self.regions.grids[loop]))
             elif axis is not None:
                 extent = np.diff(loop.blocks.ends(self.flow.maps[m].shape[axis]))
+                if m in self.around.kept:
+                    extent = np.where(self.regions.kept_blocks(loop, m), 0, extent)
                 cuts.append(_Cut(axis, extent, self.regions.grids[loop]))
         return self._moved(m, cuts)
 
@@ -418,29 +406,9 @@ class NestPrice:
             times = times if loop is home else times * self.regions.grids[loop].counts
         return times
 
-    @cached_property
-    def _passing(self) -> dict[Stream, list[tuple[int, StreamedBytes, Figure]]]:
-        """Per stream: (operator, its constants that pass through, how often all of them do)."""
-        return {stream: [*self._passing_through(stream)] for stream in self.nest.streams}
-
-    def _passing_through(self, stream: Stream) -> Iterator[tuple[int, StreamedBytes, Figure]]:
-        for i in self.nest.operators[stream.home]:
-            names = self.constants.names(i, stream)
-            if not names:
-                continue
-            times: Figure = 1
-            for loop in self.nest.loops_to[self.nest.leaf_of[i]]:
-                if not loop.cuts_channels or self.is_made_again(loop, i):
-                    times = times * self.regions.grids[loop].counts
-            yield i, self.constants.passing(i, names, *self.blocks_of(i), stream.stays), times
-
     def runs_through(self, loop: BlockLoop, op: int) -> bool:
         """Whether an operator takes its operand row by row, block after block of a loop over rows."""
         return loop.axis == "rows" and bool(self.running >> op & 1)
-
-    def is_made_again(self, loop: BlockLoop, op: int) -> bool:
-        """Whether every block of a loop over channels makes all of an operator's result again."""
-        return loop.cuts_channels and op not in loop.folds and self.regions.channels_cut(loop, op) is None
 
     # -- work ------------------------------------------------------------------------------------------------
 
@@ -454,8 +422,12 @@ class NestPrice:
         for i, leaf in self.nest.leaf_of.items():
             macs: Figure = self.flow.macs[i]
             every = 1
+            if idle := self.streams.idle_channels(i):
+                m = self.around.idle[i]
+                every = self.flow.maps[m].shape[CHANNEL_AXIS_OF_RANK[len(self.flow.maps[m].shape)]]
+                macs = macs * (every - idle)
             for loop in self.nest.loops_to[leaf] if macs else ():
-                if self.is_made_again(loop, i):
+                if self.regions.is_made_again(loop, i):
                     macs = macs * loop.blocks.count
                 own = None if loop.cuts_channels else self.regions.spans[loop].made.get(i)
                 if own is not None:

@@ -15,9 +15,10 @@ import numpy as np
 
 from lfopt.ir import Span, cut, row_axis, whole
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
-from lfopt.ops import Dataflow, Family, MapRead, Tiling
+from lfopt.ops import Dataflow, MapRead
 from lfopt.ops.columns import column_count, column_reads
 from lfopt.ops.footprint import footprint
+from lfopt.planning.nest.channels import channels_cut, folded_extent
 from lfopt.planning.nest.spans import (
     AxisSpans,
     BlockGrid,
@@ -29,6 +30,7 @@ from lfopt.planning.nest.spans import (
     spans_in_blocks,
 )
 from lfopt.planning.nest.tree import (
+    ALONE,
     Axis,
     BlockLoop,
     CarriedPart,
@@ -38,9 +40,11 @@ from lfopt.planning.nest.tree import (
     Node,
     PartialSums,
     RowLeaf,
+    Surroundings,
 )
 
 Shape = tuple[int, ...]
+Figure = Ints | int  # (ways,) int64, or one number where all ways are alike
 FEW_BLOCKS = 16  # blocks that are all looked at
 
 
@@ -75,39 +79,12 @@ def axis_of(axis: Axis, shape: Shape) -> int | None:
     return None
 
 
-def channel_axis(flow: Dataflow, op: int, axis: Axis) -> int | None:
-    """The axis of an operator's results that a loop over `axis`, channels or outputs, cuts.
-
-    Outputs are what blocks of a contraction's weights make: of a MatMul, whatever the rank, the last axis.
-    """
-    shape = flow.calls[op].result
-    if axis == "outputs" and flow.specs[op].tiling is Tiling.CONTRACT:
-        if flow.specs[op].family is Family.CONVOLUTION:
-            return 1
-        return len(shape) - 1
-    return CHANNEL_AXIS_OF_RANK.get(len(shape))
-
-
-def channels_cut(flow: Dataflow, nest: GroupNest, loop: BlockLoop, op: int) -> int | None:
-    """See `Regions.channels_cut`."""
-    if not loop.cuts_channels or op in loop.folds or op not in nest.operators[loop]:
-        return None
-    if nest.summed_inside[loop] & flow.descendants[op]:
-        return None
-    return channel_axis(flow, op, loop.axis)
-
-
-def folded_extent(flow: Dataflow, op: int) -> int:
-    """The input channels that an operator sums over, in all."""
-    shape = flow.calls[op].shape(0)
-    return shape[CHANNEL_AXIS_OF_RANK[len(shape)]]
-
-
 class Regions:
     """Regions of one group's nest.
 
     `operands`: by operator, the rows that it reads of maps. `heights`: per operator, the
-    rows in which it advances. `ways`: of a loop, how it may be cut; by default as the nest says.
+    rows in which it advances. `ways`: of a loop, how it may be cut; by default as the nest says. `around`:
+    what other passes have kept on chip.
     """
 
     def __init__(
@@ -118,8 +95,10 @@ class Regions:
         operands: Sequence[Sequence[MapRead]] | Mapping[int, Sequence[MapRead]],
         heights: Sequence[int],
         ways: Mapping[BlockLoop, BlockGrid],
+        around: Surroundings = ALONE,
     ) -> None:
         self.flow = flow
+        self.around = around
         self.mask = mask
         self.nest = nest
         self.operands = operands
@@ -128,6 +107,7 @@ class Regions:
         self.grids = {loop: ways.get(loop) or BlockGrid([loop.blocks]) for loop in loops}
         self._late_rows: dict[tuple[BlockLoop, LateInput], AxisSpans] = {}
         self._inputs: dict[tuple[BlockLoop, int, bool], InputChannels | None] = {}
+        self._kept_blocks: dict[tuple[BlockLoop, int], np.ndarray] = {}
 
     # -- homes -----------------------------------------------------------------------------------------------
 
@@ -140,6 +120,7 @@ class Regions:
         """
         if self.nest.complete:
             return {held: home for held, home in self.nest.homes.items() if not isinstance(held, PartialSums)}
+        kept = self.around.kept
         users: dict[Held, list[RowLeaf]] = {}
         streamed = {name for stream in self.nest.streams for name in stream.constants}
         for i, leaf in self.nest.leaf_of.items():
@@ -150,7 +131,11 @@ class Regions:
             for held in tensors:
                 users.setdefault(held, []).append(leaf)
         homes = self.nest.homes
-        return {held: homes.get(held) or self._default(held, leaves) for held, leaves in users.items()}
+        return {
+            held: homes.get(held) or self._default(held, leaves)
+            for held, leaves in users.items()
+            if not (isinstance(held, int) and kept.get(held) == 0)
+        }
 
     def _default(self, held: Held, leaves: Sequence[RowLeaf]) -> Node:
         if isinstance(held, str):
@@ -169,7 +154,7 @@ class Regions:
         Not where a node around the leaf holds the map.
         """
         leaf = self.nest.leaf_of[op]
-        if leaf.at_once or self.flow.makes(self.mask, operand.map):
+        if leaf.at_once or self.flow.makes(self.mask, operand.map) or self.around.is_whole(operand.map):
             return False
         if operand.input < len(self.flow.calls[op].operator.inputs):
             return False
@@ -245,9 +230,13 @@ class Regions:
         """The axis of an operator's results that a loop over channels cuts; None: it cuts none.
 
         An operator in the loop makes channels from the same channels of its operands, unless it sums over
-        them. What an operator sums over inside the loop is made again in each of its blocks.
+        them. What an operator needs beyond that, or sums over inside the loop, is made again in each block.
         """
         return channels_cut(self.flow, self.nest, loop, op)
+
+    def is_made_again(self, loop: BlockLoop, op: int) -> bool:
+        """Whether every block of a loop over channels makes all of an operator's result again."""
+        return loop.cuts_channels and op not in loop.folds and self.channels_cut(loop, op) is None
 
     def _column_reads(self, op: int) -> list[MapRead]:
         reads: list[MapRead] = []
@@ -299,6 +288,41 @@ class Regions:
             return own
         spans = np.array([read(block) for block in range(count)], np.int64)
         return InputChannels(axis, spans[:, 0], spans[:, 1])
+
+    def kept_blocks(self, loop: BlockLoop, m: int) -> np.ndarray:
+        """(blocks,) bool: whether the channels of a map in each block of a loop stay around the nest."""
+        key = loop, m
+        if key not in self._kept_blocks:
+            self._kept_blocks[key] = self._find_kept_blocks(loop, m)
+        return self._kept_blocks[key]
+
+    def _find_kept_blocks(self, loop: BlockLoop, m: int) -> np.ndarray:
+        kept = self.around.kept.get(m, 0)
+        starts: Ints | None = None
+        if kept and loop.cuts_channels and self.flow.makes(self.mask, m):
+            axis = self.channels_cut(loop, self.flow.producer[m])
+            if axis is not None:
+                starts = loop.blocks.ends(self.flow.maps[m].shape[axis])[:-1]
+        elif kept and loop.cuts_channels:
+            inputs = self.input_channels(loop, m)
+            if inputs is not None:
+                starts = inputs.start
+        if starts is None:
+            return np.zeros(loop.blocks.count, bool)
+        return starts < kept
+
+    def there_already(self, loop: BlockLoop, m: int) -> np.ndarray:
+        """(blocks,) bool: whether nothing of a map need be loaded in each block of a loop."""
+        idle = self.idle_blocks(loop, m)
+        return idle | self.kept_blocks(loop, m) if m in self.around.there else idle
+
+    def idle_blocks(self, loop: BlockLoop, m: int) -> np.ndarray:
+        """(blocks,) bool: whether no operator that makes or reads a map runs in each block of a loop."""
+        idle = self.around.idle
+        touching = [i for i in self.nest.operators[loop] if m in self.flow.touched(1 << i)]
+        if not idle or not all(i in idle for i in touching):
+            return np.zeros(loop.blocks.count, bool)
+        return np.logical_and.reduce([self.kept_blocks(loop, idle[i]) for i in touching])
 
     def _reads_blocks(self, loop: BlockLoop, op: int, k: int, m: int) -> bool:
         """Whether what an operator reads of a map depends on the block of a loop over channels."""
@@ -415,9 +439,22 @@ class Regions:
         """(axis, most indices along it) that a block of a loop over channels has of a map, if it is cut."""
         if self.flow.makes(self.mask, m):
             axis = self.channels_cut(loop, self.flow.producer[m])
-            return [] if axis is None else [(axis, loop.blocks.widest(self.flow.maps[m].shape[axis]))]
+            if axis is None:
+                return []
+            extent = self.flow.maps[m].shape[axis]
+            if m not in self.around.kept and not self.around.idle:
+                return [(axis, loop.blocks.widest(extent))]
+            widths = np.diff(loop.blocks.ends(extent))
+            return [(axis, self._widest_held(loop, m, widths))]
         inputs = self.input_channels(loop, m, late=late)
-        return [] if inputs is None else [(inputs.axis, int((inputs.stop - inputs.start).max()))]
+        if inputs is None:
+            return []
+        return [(inputs.axis, self._widest_held(loop, m, inputs.stop - inputs.start))]
+
+    def _widest_held(self, loop: BlockLoop, m: int, widths: Ints) -> int:
+        """The most of these widths, (blocks,), in blocks of which a nest holds anything of a map itself."""
+        elsewhere = self.kept_blocks(loop, m) | self.idle_blocks(loop, m)
+        return int(widths[~elsewhere].max(initial=0))
 
     def held_late(self, late: LateInput) -> HeldExtent:
         """The part of a map on chip that a leaf loads, a row at a time, when sums are finished."""
@@ -425,7 +462,7 @@ class Regions:
         for loop in self.nest.loops_to[late.leaf]:
             if loop.cuts_channels:
                 cut += self._channels_held(loop, late.map, late=True)
-        return HeldExtent(1, tuple(cut))
+        return HeldExtent(late.leaf.summed_rows, tuple(cut))
 
     def _window(self, loop: BlockLoop, m: int, own: AxisSpans) -> Ints:
         """(ways,): rows from the lowest that is still read, or just made, to the highest that is there."""

@@ -8,7 +8,7 @@ from lfopt.ir import Box, Compute, cut, whole
 from lfopt.planning.line_buffers.streamed_group import DramSource, Operand, StreamedGroup
 from lfopt.planning.line_buffers.walk import Walk
 from lfopt.planning.nest.current import CurrentBlocks
-from lfopt.planning.nest.places import Key, Placement, single
+from lfopt.planning.nest.places import Placement, single
 from lfopt.planning.nest.tree import LateInput, PartialSums, RowLeaf
 from lfopt.planning.steps.layout import row_span, with_rows
 
@@ -23,8 +23,9 @@ class RowEngine(Walk):
         self.placement = placement
         self.at = placement.at
         self.leaf = leaf
+        running = [i for i in leaf.operators if not current.is_idle(i)]
         self.late = {self._late_name(late): late for late in price.regions.late_inputs(leaf)}
-        mask = sum(1 << i for i in leaf.operators)
+        mask = sum(1 << i for i in running)
         rings = {m: single(rows) for m, rows in price.rings.items()}
         group = StreamedGroup(placement.layout, mask, rings)
         operands = [self._as_loaded(operand) for operand in group.operands(as_seen=False)]
@@ -36,24 +37,31 @@ class RowEngine(Walk):
                 there.add(source.name)
                 box = whole(source.tensor.shape)
             boxes[source.name] = box
-        places = {flow.maps[m].name: self.at[m] for m in group.computed if m in self.at}
+        places: dict[str, int] = {}
+        for m in group.computed:
+            place = placement.place_of(m, kept=current.is_kept(m))
+            if place is not None:
+                places[flow.maps[m].name] = place
         for source in (operand.source for operand in operands):
-            key: Key = self.late.get(source.name, source.map)
-            if key in self.at:
-                places[source.name] = self.at[key]
-        sums = (PartialSums(i) for i in leaf.operators)
+            if source.name in self.late:
+                place = self.at.get(self.late[source.name])
+            else:
+                place = placement.place_of(source.map, kept=current.is_kept(source.map))
+            if place is not None:
+                places[source.name] = place
+        sums = (PartialSums(i) for i in running)
         places |= {group.layout.sums_name(key.operator): self.at[key] for key in sums if key in self.at}
-        rows = {i: current.rows_made(i) for i in leaf.operators}
-        parts = {i: part for i in leaf.operators if (part := current.folded(i)) is not None}
+        rows = {i: current.rows_made(i) for i in running}
+        parts = {i: part for i in running if (part := current.folded(i)) is not None}
         ends_sums = any(part.last for part in parts.values())
-        band_rows = 1 if ends_sums else leaf.band_rows  # a finished row has room for one
+        band_rows = leaf.summed_rows if ends_sums else leaf.band_rows
         lines = price.lines
         super().__init__(
             group, operands, boxes, None, places, frozenset(there), band_rows, rows, lines,
             last_lead=leaf.last_lead,
         )  # fmt: skip
         self.parts = parts
-        self.computed = {m: current.computed(i, m) for i in leaf.operators for m in flow.results[i]}
+        self.computed = {m: current.computed(i, m) for i in running for m in flow.results[i]}
         self.stored = {m: self._stored(m) for m in group.outside}
 
     def _late_name(self, late: LateInput) -> str:
@@ -79,7 +87,7 @@ class RowEngine(Walk):
         """What is loaded of a source; None if it is on chip already, or if nothing is."""
         if source.name in self.late:
             return self.current.loaded_late(self.late[source.name])
-        if self.placement.homes[source.map] is not self.leaf:
+        if self.placement.homes.get(source.map) is not self.leaf:
             return None  # the node around that holds it has loaded it
         if not source.rows_kept:
             return whole(source.tensor.shape)
@@ -87,7 +95,7 @@ class RowEngine(Walk):
 
     def _stored(self, m: int) -> Box | None:
         """What is stored of a result as its rows are made; None: nothing, or by a node around the leaf."""
-        if self.placement.homes.get(m) is not self.leaf:
+        if self.placement.homes.get(m) is not self.leaf or m not in self.placement.price.leaving:
             return None
         return self.current.stored(self.flow.producer[m], m)
 

@@ -16,7 +16,7 @@ from outside that are read in flight among it, is *late*: it comes with the last
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -171,8 +171,8 @@ class RowLeaf:
     operators: tuple[int, ...]
     # whether each operator makes all that is asked of it in one step, one after the other, without rings
     at_once: bool = False
-    # rows of a result that come next, in a row engine; with the last block of sums, one
-    band_rows: int = 1
+    band_rows: int = 1  # rows of a result that come next, in a row engine
+    summed_rows: int = 1  # and of sums that are finished: with the last block of what is summed
     # whether results come in turn from which no other follows, and others as they are asked for; else all
     last_lead: bool = False
 
@@ -216,6 +216,28 @@ class Stream:
     slots: int = 2  # blocks on chip at once
     # of the channels that blocks cut, so many: constants of the first ones stay from when `home` is entered
     stays: int = 0
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What lies around a nest that is one of several passes: maps that stay on chip between the passes.
+
+    By default nothing does, and every result that others read is stored.
+    """
+
+    # per map: of its channels, so many stay, from the first on; 0: all of it, and the nest does not hold it
+    kept: Mapping[int, int] = field(default_factory=dict[int, int])
+    there: frozenset[int] = frozenset()  # of these maps: those that a pass before has made or loaded
+    stored: frozenset[int] | None = None  # results that go to DRAM; None: all that others read
+    # per operator that makes channels of a map which are not there yet, and no others: that map
+    idle: Mapping[int, int] = field(default_factory=dict[int, int])
+
+    def is_whole(self, m: int) -> bool:
+        """Whether all of a map stays around the nest."""
+        return self.kept.get(m) == 0
+
+
+ALONE = Surroundings()  # a nest that is all of a group
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,6 +293,11 @@ class GroupNest:
             folds = {i for node in self.inside(loop) if isinstance(node, BlockLoop) for i in node.folds}
             masks[loop] = sum(1 << i for i in folds)
         return masks
+
+    @cached_property
+    def channel_cuts(self) -> dict[tuple[BlockLoop, int], int | None]:
+        """Per loop and operator: the axis of its results that the loop cuts, as far as it was asked for."""
+        return {}
 
     @cached_property
     def operators(self) -> dict[Node, tuple[int, ...]]:

@@ -23,13 +23,13 @@ from lfopt.planning.costs.alike import Structures
 from lfopt.planning.costs.baselines import epilogue_fused_bytes, layer_by_layer_bytes
 from lfopt.planning.costs.group_costs import GroupCosts
 from lfopt.planning.modes import MODES, PlacesAndSteps
-from lfopt.planning.nest.text import nest_lines
-from lfopt.planning.nest.tree import GroupNest
+from lfopt.planning.passes.tree import Nest
 from lfopt.planning.plans import band_rows
 from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.steps.limit import Limit, Unwritten
 from lfopt.planning.steps.macs import executed_macs
 from lfopt.planning.steps.renamed import Renaming, renamed
+from lfopt.planning.written.text import nest_lines
 
 DRAM_ALIGN = 64  # bytes: where a tensor in DRAM, or in a second level, may begin
 NOWHERE: Mapping[str, int] = {}
@@ -45,7 +45,7 @@ class Outline:
     schedule: Callable[[Limit], PlacesAndSteps] | None
     band_rows: int  # output rows made at a time
     allocated_bytes: int  # of the buffer: where its places end, or would if it could be executed
-    nest: GroupNest | None = None  # what places and steps are lowered from; None in modes without nests
+    nest: Nest | None = None  # what places and steps are lowered from; None in modes without nests
     # an earlier group of the same structure, whose places and steps are the same but for names; 0: none
     like: int = 0
     names: Renaming = field(default_factory=Renaming)  # by names in that group

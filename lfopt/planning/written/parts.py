@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from lfopt.ir import InvalidConfig
 from lfopt.planning.nest.tree import BlockLoop, GroupNest, RowLeaf, Seq
+from lfopt.planning.passes.tree import Nest
 
 
 def _rows_outermost(nest: GroupNest) -> bool:
@@ -49,6 +50,14 @@ def parts_of(text: str, where: str) -> frozenset[str]:
     return frozenset(parts)
 
 
-def has_parts(nest: GroupNest | None, parts: frozenset[str]) -> bool:
-    """Whether a group's nest has all of these parts. Without a nest it has none."""
-    return not parts or (nest is not None and all(PARTS[part](nest) for part in parts))
+def has_parts(nest: Nest | None, parts: frozenset[str]) -> bool:
+    """Whether a group's nest has all of these parts; of several passes, each of them.
+
+    Weights are streamed if some pass streams any. Without a nest a group has no parts.
+    """
+    if nest is None:
+        return not parts
+    passes = (nest,) if isinstance(nest, GroupNest) else nest.passes
+    streamed = "weights streamed" in parts and any(map(_weights_streamed, passes))
+    others = parts - {"weights streamed"} if streamed else parts
+    return all(PARTS[part](one) for part in others for one in passes)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from lfopt.ops import Dataflow
 from lfopt.ops.columns import column_count, column_reads
-from lfopt.planning.nest.regions import channels_cut, folded_extent
+from lfopt.planning.nest.channels import channels_cut, folded_extent
 from lfopt.planning.nest.tree import (
     BlockLoop,
     GroupNest,
@@ -168,14 +168,28 @@ class _Rules:
     def _cuts(self, loop: BlockLoop, op: int) -> bool:
         return channels_cut(self.flow, self.nest, loop, op) is not None
 
+    def _channels(self, loop: BlockLoop) -> Iterator[BrokenRule]:
+        """There are no more blocks of channels than each operator has that the loop cuts."""
+        for i in self.nest.operators[loop]:
+            if (i in loop.folds or self._cuts(loop, i)) and loop.blocks.count > self._extent(loop, i):
+                wrong = (
+                    f"{loop.blocks.count:,} blocks of {self._extent(loop, i):,} channels of {self._name(i)}"
+                )
+                yield BrokenRule(loop, wrong, "no more blocks than that")
+
     def _loop(self, loop: BlockLoop) -> Iterator[BrokenRule]:
+        if loop.folds and loop.axis != "channels":
+            yield BrokenRule(loop, f"sums over blocks of {loop.axis}", "sums over blocks of channels")
+        if loop.folds and loop.blocks.count == 1:
+            yield BrokenRule(loop, "sums over one block", "two blocks or more, or no loop")
         missing = [i for i in loop.folds if self.nest.homes.get(PartialSums(i)) is not loop]
         if missing:
             wrong = f"no 'hold sums of {self._name(missing[0])}' below the loop that it sums over"
             yield BrokenRule(loop, wrong, "one for each operator that sums")
-        if loop.folds and self.nest.parent(loop) is None:
+        if self.nest.parent(loop) is None and not all(map(self._is_held_by_rows, loop.folds)):
             wrong = "a loop that sums at the left margin"
-            yield BrokenRule(loop, wrong, "one below 'in turn' or another loop, which holds the result")
+            accepted = "one below 'in turn' or another loop, or results held row by row by line buffers"
+            yield BrokenRule(loop, wrong, accepted)
         inside = self.nest.operators[loop]
         if any(i not in inside for i in loop.folds):
             yield BrokenRule(loop, "an operator that sums and runs elsewhere", "operators in the loop")
@@ -188,6 +202,15 @@ class _Rules:
             yield BrokenRule(loop, "operators that sum over different channels", "one extent for all of them")
         if loop.axis == "rows" and loop.blocks.count > 1:
             yield from self._running(loop)
+        if loop.cuts_channels:
+            yield from self._channels(loop)
+
+    def _is_held_by_rows(self, op: int) -> bool:
+        """Whether the row engine in which an operator runs holds its results."""
+        leaf = self.nest.leaf_of.get(op)
+        if leaf is None or leaf.at_once:
+            return False
+        return all(self.nest.homes.get(m) is leaf for m in self.flow.results[op])
 
     def _running(self, loop: BlockLoop) -> Iterator[BrokenRule]:
         """Reductions that take their operand row by row end with the last block of rows."""

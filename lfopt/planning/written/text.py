@@ -14,7 +14,13 @@ what streams through it:
             at once: expand
             at once: project
 
-Maps that every loop around carries on to the next block stand behind `carry` in place of `hold`.
+Maps that every loop around carries on to the next block stand behind `carry` in place of `hold`. A group in
+several passes says so at the left margin, and what stays on chip between them; each pass is a nest:
+
+    in passes
+      keep 96 channels of expand.out, gate.out
+      line buffers: expand, mean
+      line buffers: multiply, project
 
 A name that is not of letters, digits and . : / ~ @ + - _ alone is written as a JSON string.
 """
@@ -25,11 +31,10 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from lfopt.ir import InvalidConfig
 from lfopt.ops import Dataflow
-from lfopt.planning.nest.rules import broken_rule
 from lfopt.planning.nest.tree import (
     Axis,
     BlockLoop,
@@ -43,21 +48,28 @@ from lfopt.planning.nest.tree import (
     Stream,
     children,
 )
+from lfopt.planning.passes.tree import Nest, Passes
 from lfopt.planning.steps.renamed import Renaming
+from lfopt.planning.written.pass_rules import broken_pass
+from lfopt.planning.written.rules import BrokenRule, broken_rule
 
 BARE = re.compile(r"[\w.:/~@+-]+")
 NAMES = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[\w.:/~@+-]+)\s*(,|$)')
-LEAF = re.compile(r"(at once|line buffers(?: by (\d+) rows)?(, last results lead)?): (.+)")
+LEAF = re.compile(
+    r"(at once|line buffers(?: by (\d+) rows)?(?:, sums by (\d+) rows)?(, last results lead)?): (.+)"
+)
 LOOP = re.compile(
     r"(rows|columns|channels|outputs), (?:(\d+) blocks|blocks of (\d+) of (\d+)(?: in runs of (\d+))?)"
     r"((?:, anew at \d+)*)(?:, summed by (.+))?"
 )
 SEQ = re.compile(r"in turn(, sharing space)?")
+KEEP = re.compile(r"keep (?:(\d+) channels of )?(.+)")
+PASSES = "in passes"
 HOLD = re.compile(r"(hold|carry) (sums of )?(.+)")
 STREAM = re.compile(r"stream (\d+) blocks(?: behind (\d+) channels that stay)? of (.+)")
 NODES = (
     "'rows, N blocks', 'columns, blocks of N of M', 'channels, blocks of N of M', 'in turn', "
-    "'line buffers: operators', 'at once: operators'"
+    "'line buffers: operators', 'at once: operators', 'in passes'"
 )
 # what a line is broken behind: a comma, but for those in JSON strings
 LISTED = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^",])*(?:, |$)|.')
@@ -69,14 +81,23 @@ MOST_NUMBER = 1 << 40
 # -- writing -------------------------------------------------------------------------------------------------
 
 
-def nest_text(flow: Dataflow, nest: GroupNest) -> str:
+def nest_text(flow: Dataflow, nest: Nest) -> str:
     """The nest of a group as text. `parse_nest` reads it."""
     return "\n".join(nest_lines(flow, nest)) + "\n"
 
 
-def nest_lines(flow: Dataflow, nest: GroupNest, names: Renaming = UNCHANGED) -> tuple[str, ...]:
+def nest_lines(flow: Dataflow, nest: Nest, names: Renaming = UNCHANGED) -> tuple[str, ...]:
     """The lines of that text. `names`: those of a group of the same structure, in place of its own."""
-    return tuple(_Writer(flow, nest, names).lines(nest.root, 0))
+    if isinstance(nest, GroupNest):
+        return tuple(_Writer(flow, nest, names).lines(nest.root, 0))
+    lines = [PASSES]
+    for channels in sorted({*nest.kept.values()}):
+        kept = (m for m, kept_channels in nest.kept.items() if kept_channels == channels)
+        of_so_many = f"{channels} channels of " if channels else ""
+        lines.append(f"  keep {of_so_many}{_joined(_called(flow, kept, names))}")
+    for one in nest.passes:
+        lines += _Writer(flow, one, names).lines(one.root, 1)
+    return tuple(lines)
 
 
 def folded(lines: Iterable[str], width: int) -> Iterator[str]:
@@ -129,8 +150,9 @@ class _Writer:
         if isinstance(node, RowLeaf):
             kind = "at once" if node.at_once else "line buffers"
             rows = f" by {node.band_rows} rows" if node.band_rows > 1 else ""
+            sums = f", sums by {node.summed_rows} rows" if node.summed_rows > 1 else ""
             lead = ", last results lead" if node.last_lead else ""
-            return f"{kind}{rows}{lead}: {self._operators(node.operators)}"
+            return f"{kind}{rows}{sums}{lead}: {self._operators(node.operators)}"
         if isinstance(node, Seq):
             if node.lives:
                 return "in turn, sharing space"
@@ -149,11 +171,15 @@ class _Writer:
         return _joined([self.names.operators.get(name, name) for name in names])
 
     def _tensors(self, held: Iterable[int | str]) -> list[str]:
-        """Names: of maps in the order of the network, then of constants."""
-        names = [self.flow.maps[one].name if isinstance(one, int) else one for one in held]
-        order = self.flow.map_index
-        called = (self.names.tensors.get(name, name) for name in names)
-        return sorted(called, key=lambda name: (order.get(name, len(order)), name))
+        return _called(self.flow, held, self.names)
+
+
+def _called(flow: Dataflow, held: Iterable[int | str], names: Renaming) -> list[str]:
+    """Names: of maps in the order of the network, then of constants."""
+    own = [flow.maps[one].name if isinstance(one, int) else one for one in held]
+    order = flow.map_index
+    called = (names.tensors.get(name, name) for name in own)
+    return sorted(called, key=lambda name: (order.get(name, len(order)), name))
 
 
 def _joined(names: Sequence[str]) -> str:
@@ -172,23 +198,84 @@ class _Line:
     below: list[_Line] = field(default_factory=list["_Line"])
 
 
-def parse_nest(text: str, flow: Dataflow, file: str) -> tuple[int, GroupNest]:
+def parse_nest(text: str, flow: Dataflow, file: str) -> tuple[int, Nest]:
     """(mask of the operators, nest) of a text. Raises InvalidConfig that names file and line.
 
-    Checked: see `lfopt.planning.nest.rules`.
+    Checked: see `lfopt.planning.written.rules`, and `lfopt.planning.written.pass_rules`.
     """
+    line = _root(text, file)
+    if line.text == PASSES:
+        written = _written_passes(line, flow, file)
+        _check_passes(written, flow, file)
+        return written.passes.mask, written.passes
+    reader = _Reader(flow, file)
+    nest = reader.nest(line)
+    broken = broken_rule(flow, nest)
+    if broken is not None:
+        raise _refused(file, reader.line_of(broken.where), broken)
+    return sum(1 << i for i in nest.leaf_of), nest
+
+
+def operators_of_text(text: str, flow: Dataflow, file: str) -> int:
+    """Mask of the operators that a text names. Raises InvalidConfig; rules are not looked at."""
+    line = _root(text, file)
+    if line.text == PASSES:
+        return _written_passes(line, flow, file).passes.mask
+    return sum(1 << i for i in _Reader(flow, file).nest(line).leaf_of)
+
+
+def _root(text: str, file: str) -> _Line:
+    """The only line at the left margin."""
     lines = [*_outline(text, file)]
     if len(lines) != 1:
         wrong = f"{len(lines)} nodes" if lines else "nothing"
         raise InvalidConfig(f"{file}: found {wrong} at the left margin; accepted: one node, {NODES}")
-    reader = _Reader(flow, file)
-    root = reader.node(lines[0])
-    nest = GroupNest(root, reader.homes, tuple(reader.streams), frozenset(reader.carried))
-    broken = broken_rule(flow, nest)
-    if broken is not None:
-        line = reader.line_of(broken.where)
-        raise InvalidConfig(f"{file}:{line}: found {broken.wrong}; accepted: {broken.accepted}")
-    return sum(1 << i for i in nest.leaf_of), nest
+    return lines[0]
+
+
+def _refused(file: str, line: int, broken: BrokenRule) -> InvalidConfig:
+    return InvalidConfig(f"{file}:{line}: found {broken.wrong}; accepted: {broken.accepted}")
+
+
+class _WrittenPasses(NamedTuple):
+    """Passes, and where they stand."""
+
+    passes: Passes
+    readers: tuple[_Reader, ...]  # one per pass
+    kept_at: dict[int, int]  # per map that is kept: the line that says so
+
+
+def _written_passes(head: _Line, flow: Dataflow, file: str) -> _WrittenPasses:
+    """The passes below a line that says `in passes`."""
+    kept: dict[int, int] = {}
+    kept_at: dict[int, int] = {}
+    readers: list[_Reader] = []
+    nests: list[GroupNest] = []
+    for line in head.below:
+        reader = _Reader(flow, file)
+        if line.text.startswith("keep "):
+            for m, channels in reader.kept(line):
+                if m in kept:
+                    raise reader.error(line, "a map that is kept twice", "one 'keep' for each")
+                kept[m] = channels
+                kept_at[m] = line.number
+        else:
+            nests.append(reader.nest(line))
+            readers.append(reader)
+    if len(nests) < 2:
+        raise _Reader(flow, file).error(head, f"{len(nests)} nodes below 'in passes'", "two or more")
+    return _WrittenPasses(Passes(tuple(nests), kept), tuple(readers), kept_at)
+
+
+def _check_passes(written: _WrittenPasses, flow: Dataflow, file: str) -> None:
+    refused = broken_pass(flow, written.passes)
+    if refused is None:
+        return
+    if refused.number is not None:
+        raise _refused(file, written.readers[refused.number].line_of(refused.broken.where), refused.broken)
+    m = refused.broken.where
+    assert isinstance(m, int), "what is said of no pass is said of a map"
+    raise _refused(file, written.kept_at[m], refused.broken)
 
 
 def _whole_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -245,6 +332,22 @@ class _Reader:
         self._index = {tensor.name: m for m, tensor in enumerate(flow.maps)}
         self._constants = {w.name for weights in flow.weights for w in weights if not w.gathered}
 
+    def nest(self, line: _Line) -> GroupNest:
+        """The nest whose root stands on a line. Raises InvalidConfig; rules are not looked at."""
+        root = self.node(line)
+        return GroupNest(root, self.homes, tuple(self.streams), frozenset(self.carried))
+
+    def kept(self, line: _Line) -> Iterator[tuple[int, int]]:
+        """(map, channels of it that stay between passes; 0: all) of a line."""
+        keep = KEEP.fullmatch(line.text)
+        if keep is None or line.below:
+            raise self.error(line, repr(line.text[:60]), "'keep names', 'keep N channels of names'")
+        channels = self._number(line, keep[1]) if keep[1] else 0
+        for name in self._names(line, keep[2]):
+            if name not in self._index:
+                raise self.error(line, f"map {name[:60]!r}", "maps of the simplified network")
+            yield self._index[name], channels
+
     def node(self, line: _Line) -> Node:
         """A node, and all that is below it."""
         said = [below for below in line.below if below.text.startswith(("hold ", "carry ", "stream "))]
@@ -255,10 +358,10 @@ class _Reader:
             node = self._loop(line, loop, inner)
         elif (seq := SEQ.fullmatch(line.text)) is not None:
             if not inner:
-                raise self._error(line, "nothing below 'in turn'", "one node or more")
+                raise self.error(line, "nothing below 'in turn'", "one node or more")
             node = Seq(tuple(inner), lives=seq[1] is not None)
         else:
-            raise self._error(line, repr(line.text[:60]), NODES)
+            raise self.error(line, repr(line.text[:60]), NODES)
         self.lines[node] = line.number
         for below in said:
             self._said(node, below)
@@ -266,15 +369,16 @@ class _Reader:
 
     def _leaf(self, line: _Line, match: re.Match[str], inner: Sequence[Node]) -> RowLeaf:
         if inner:
-            raise self._error(line, "nodes below a leaf", "none")
-        operators = {*self._operators(line, match[4])}  # what follows in flight is part of what it follows
+            raise self.error(line, "nodes below a leaf", "none")
+        operators = {*self._operators(line, match[5])}  # what follows in flight is part of what it follows
         rows = self._number(line, match[2]) if match[2] else 1
+        sums = self._number(line, match[3]) if match[3] else 1
         at_once = match[1] == "at once"
-        return RowLeaf(tuple(sorted(operators)), at_once, rows, last_lead=match[3] is not None)
+        return RowLeaf(tuple(sorted(operators)), at_once, rows, sums, last_lead=match[4] is not None)
 
     def _loop(self, line: _Line, match: re.Match[str], inner: Sequence[Node]) -> BlockLoop:
         if len(inner) != 1:
-            raise self._error(line, f"{len(inner)} nodes below a loop", "one; several stand below 'in turn'")
+            raise self.error(line, f"{len(inner)} nodes below a loop", "one; several stand below 'in turn'")
         axes: dict[str, Axis] = {axis: axis for axis in get_args(Axis)}
         if match[2]:
             blocks = Blocks(self._number(line, match[2]))
@@ -284,28 +388,28 @@ class _Reader:
             period = self._number(line, match[5]) if match[5] else 0
             anew = [self._number(line, start) for start in re.findall(r"\d+", match[6])]
             if period and anew:
-                raise self._error(line, "'in runs of' and 'anew at'", "one of them")
+                raise self.error(line, "'in runs of' and 'anew at'", "one of them")
             blocks = Blocks.of_size(size, extent, period, anew)
             if list(blocks.anew) != anew:
-                raise self._error(line, f"anew at {anew}", "ascending ends that are no ends of blocks")
+                raise self.error(line, f"anew at {anew}", "ascending ends that are no ends of blocks")
         folds = tuple(self._operators(line, match[7])) if match[7] else ()
         return BlockLoop(axes[match[1]], blocks, inner[0], folds)
 
     def _said(self, node: Node, line: _Line) -> None:
         """What a node holds, or streams."""
         if line.below:
-            raise self._error(line.below[0], "a line below what a node holds", "none")
+            raise self.error(line.below[0], "a line below what a node holds", "none")
         if (stream := STREAM.fullmatch(line.text)) is not None:
             names = [*self._names(line, stream[3])]
             for name in names:
                 if name not in self._constants:
-                    raise self._error(line, f"constant {name[:60]!r}", "weights of operators of the network")
+                    raise self.error(line, f"constant {name[:60]!r}", "weights of operators of the network")
             stays = self._number(line, stream[2]) if stream[2] else 0
             self.streams.append(Stream(node, frozenset(names), self._number(line, stream[1]), stays))
             return
         hold = HOLD.fullmatch(line.text)
         if hold is None:
-            raise self._error(
+            raise self.error(
                 line,
                 repr(line.text[:60]),
                 "'hold names', 'carry names', 'hold sums of operators', 'stream N blocks of names'",
@@ -315,10 +419,10 @@ class _Reader:
             key: Held = PartialSums(one) if hold[2] and isinstance(one, int) else one
             if hold[1] == "carry":
                 if not isinstance(key, int):
-                    raise self._error(line, "what is no map behind 'carry'", "maps")
+                    raise self.error(line, "what is no map behind 'carry'", "maps")
                 self.carried.add(key)
             if key in self.homes:
-                raise self._error(line, "a tensor that is held in two places", "one place for each")
+                raise self.error(line, "a tensor that is held in two places", "one place for each")
             self.homes[key] = node
             self.held_at[key] = line.number
 
@@ -326,7 +430,7 @@ class _Reader:
         for name in self._names(line, text):
             if name not in self.flow.position:
                 accepted = "operators of the simplified network, by name"
-                raise self._error(line, f"operator {name[:60]!r}", accepted)
+                raise self.error(line, f"operator {name[:60]!r}", accepted)
             yield self.flow.position[name]
 
     def _tensors(self, line: _Line, text: str) -> Iterator[int | str]:
@@ -336,25 +440,23 @@ class _Reader:
             elif name in self._constants:
                 yield name
             else:
-                raise self._error(line, f"tensor {name[:60]!r}", "maps and weights of the simplified network")
+                raise self.error(line, f"tensor {name[:60]!r}", "maps and weights of the simplified network")
 
     def _names(self, line: _Line, text: str) -> Iterator[str]:
         at = 0
         while at < len(text):
             match = NAMES.match(text, at)
             if match is None:
-                raise self._error(
-                    line, repr(text[at : at + 40]), "names between commas, quoted where need be"
-                )
+                raise self.error(line, repr(text[at : at + 40]), "names between commas, quoted where need be")
             try:
                 yield json.loads(match[1]) if match[1].startswith('"') else match[1]
             except ValueError as error:
-                raise self._error(line, match[1][:40], "a JSON string") from error
+                raise self.error(line, match[1][:40], "a JSON string") from error
             at = match.end()
 
     def _number(self, line: _Line, text: str) -> int:
         if len(text) > 14 or not 0 < int(text) <= MOST_NUMBER:
-            raise self._error(line, text[:20], f"a whole number from 1 to {MOST_NUMBER:,}")
+            raise self.error(line, text[:20], f"a whole number from 1 to {MOST_NUMBER:,}")
         return int(text)
 
     def line_of(self, where: Node | Held) -> int:
@@ -363,5 +465,6 @@ class _Reader:
             return self.lines[where]
         return self.held_at[where]
 
-    def _error(self, line: _Line, wrong: str, accepted: str) -> InvalidConfig:
+    def error(self, line: _Line, wrong: str, accepted: str) -> InvalidConfig:
+        """What is wrong with a line."""
         return InvalidConfig(f"{self.file}:{line.number}: found {wrong}; accepted: {accepted}")
