@@ -57,7 +57,7 @@ def disagreements(
         allocated = group.allocated_bytes(plan.hardware)
         if not counted.peak_bytes == allocated == needed:
             problems.append(f"{what}peak {counted.peak_bytes}, plan {allocated}, F_beta {needed}")
-        fixed = group.mode not in ("resident", "brr", "sliced", "gated") and (
+        fixed = group.mode not in ("resident", "brr", "sliced", "gated", "panels") and (
             group.mode != "lbdf" or group.band_rows == 1
         )
         if fixed and needed != price.buffer_bytes:
@@ -153,15 +153,16 @@ def misplaced(graph: Graph, plan: Plan, done: Execution) -> list[str]:
         # steps may name a view of the map
         readers = [group for group in ran if any(root.get(read, read) == name for read in group.inputs)]
         once = aligned or all(group.mode == "lbdf" for group in readers)
-        moved_again = ("attention", "tiled", "strips", "sliced", "gated", "chained")
+        moved_again = ("attention", "tiled", "strips", "sliced", "gated", "panels", "chained")
         once = (
             once
             and entry.role not in ("weight", "parameter")
             and all(group.mode not in moved_again for group in readers)
         )
-        once = once and not any(
-            name in (*group.spilled, *(group.outputs if group.mode == "chained" else ())) for group in ran
-        )
+        # what such groups make they may load again themselves
+        loads_own = [group for group in ran if group.mode in ("chained", "panels")]
+        own = {*(out for group in loads_own for out in group.outputs)}
+        once = once and name not in own and not any(name in group.spilled for group in ran)
         if once and done.loaded.get(name, 0) != size * len(readers):
             problems.append(
                 f"{name!r} has {size} bytes and {len(readers)} groups read it, "

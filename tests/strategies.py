@@ -170,6 +170,29 @@ def _row_by_row(net: _Net, x: str) -> str:
     return net.add("Mul", [y, net.weight(shape[-1])], shape) if net.chance(0.3) else y
 
 
+def random_normed(rng: np.random.Generator) -> Graph:
+    """Contractions that read what a normalization makes of rows, which another contraction may have made."""
+    net = _Net(rng)
+    net.inputs, net.shapes = [], {}
+    lead = net.one_of((1, net.upto(2, 9)), (2, net.upto(1, 5)), (net.upto(2, 9),))
+    width = net.upto(3, 24)
+    x = net.new_input((*lead, width))
+    if net.chance(0.6):
+        x = _linear(net, net.new_input((*lead, net.upto(2, 24))), width)
+        if net.chance(0.5):
+            x = net.add("Add", [x, net.inputs[0]], net.shapes[x])
+    elif net.chance(0.3):
+        x = net.add("Neg", [x], net.shapes[x])
+    y = _row_by_row(net, x)
+    for _ in range(net.upto(1, 3)):
+        z = _linear(net, y, net.upto(1, 24))
+        if net.chance(0.5):
+            z = _activation(net, z)
+    if net.chance(0.3):
+        net.add("Relu", [x], net.shapes[x])
+    return simplify(net.finish())
+
+
 def _spelled_norm(net: _Net, x: str) -> str:
     """(x - mean) / sqrt(variance + e) * w, or x / sqrt(mean(x * x) + e) * w, operator by operator."""
     shape = net.shapes[x]

@@ -11,7 +11,8 @@ from lfopt.planning.nest.price import NestPricing
 from lfopt.planning.passes.price import price_nest
 from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.written.parts import has_parts, parts_of
-from lfopt.planning.written.text import folded, parse_nest
+from lfopt.planning.written.text import parse_nest
+from lfopt.planning.written.writer import folded
 
 
 def print_nest(lines: Iterable[str]) -> None:

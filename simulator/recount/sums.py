@@ -3,7 +3,8 @@
 Boxes of results are cut into cells. The runs that touch a cell, in order of time, fall into sums: each begins
 with a run that starts it and ends with one that finishes it. In between lie in one place, and are added to,
 parts of what is folded that together are all of it: input channels of a contraction, rows of a reduction, the
-keys that a query of an attention sees.
+keys that a query of an attention sees. Statistics of a normalization finish its result as often as that is
+made.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from lfopt.ops.attention import form_of, mixed_box
 from lfopt.ops.call import Call
+from lfopt.ops.statistics import has_statistics
 from simulator.recount.needs import AxisSpans, each_run
 from simulator.recount.progressions import Ints, cell_spans, cuts_along, product_of
 from simulator.recount.schedule import Computation, GroupSteps, describe
@@ -59,8 +61,10 @@ def _sums(schedule: GroupSteps, op: str, call: Call, computations: Sequence[Comp
         np.array([getattr(one.step, name) for one in computations])[kind] for name in ("first", "last")
     )
     place = np.array([one.step.accumulator for one in computations])[kind]
+    # runs that make a result from statistics that are complete
+    finishing = last & ~first & (start >= high) if has_statistics(call) else np.zeros(len(cell), bool)
     fresh = np.ones(len(cell), bool)  # the cell has no sum that goes on
-    fresh[1:] = (cell[1:] != cell[:-1]) | last[:-1]
+    fresh[1:] = (cell[1:] != cell[:-1]) | (last[:-1] & ~finishing[1:])
     ends = np.ones(len(cell), bool)  # no other run of the cell follows
     ends[:-1] = cell[1:] != cell[:-1]
 

@@ -32,13 +32,14 @@ from lfopt.ops.reference import reference
 from lfopt.planning import NEVER, GroupCosts, totals_of
 from lfopt.planning.gated.choices import Choices
 from lfopt.planning.gated.sizes import GatedChoice, Sizes
-from lfopt.planning.modes.gated import GatedMode
+from lfopt.planning.modes.passes import GatedMode
 from lfopt.planning.nest.price import NestPricing
 from lfopt.planning.passes.lowering import lower_nest
 from lfopt.planning.passes.price import price_nest
 from lfopt.planning.plans.drafts import executable
 from lfopt.planning.steps.layout import BufferLayout
-from lfopt.planning.written.text import folded, nest_lines, parse_nest
+from lfopt.planning.written.text import parse_nest
+from lfopt.planning.written.writer import folded, nest_lines
 from simulator.interpreter.execute import execute
 from simulator.model.simulate import simulate
 from simulator.recount import recount

@@ -24,11 +24,12 @@ from tests.attention_models import random_attention
 from tests.codegen.counting import disagreement
 from tests.line_buffers import line_buffer_problems
 from tests.random_plans import Values, computable, planned, random_inputs, random_scheme
-from tests.strategies import random_gate, random_graph, random_hardware
+from tests.strategies import random_gate, random_graph, random_hardware, random_normed
 
 LOOKED_THROUGH = 60  # random graphs, for a plan that has a group in a mode
-GATES = {"gated"}  # modes for what only networks with gates have
-ATTENTIONS = {"attention"}  # modes for what only networks with attention have
+# modes for what only some networks have, and such networks
+NETWORKS = {"gated": random_gate, "panels": random_normed, "attention": random_attention}
+GATES = {"gated", "panels"}  # of these modes, those that a search alone finds groups for
 SEARCHED = {name: mode for name, mode in MODES.items() if not mode.given}
 CHAINS = {"chained"}  # modes of groups that other groups are joined to
 
@@ -44,13 +45,8 @@ def plans_with(name: str) -> list[tuple[GroupCosts, tuple[int, ...], Plan, Graph
     plans: list[tuple[GroupCosts, tuple[int, ...], Plan, Graph, Values]] = []
     for seed, scheme in product(range(LOOKED_THROUGH), schemes):
         rng = np.random.default_rng(seed)
-        graph = computable(
-            random_gate(rng)
-            if name in GATES
-            else random_attention(rng)
-            if name in ATTENTIONS
-            else random_graph(rng, 6)
-        )
+        drawn = NETWORKS[name](rng) if name in NETWORKS else random_graph(rng, 6)
+        graph = computable(drawn)
         costs = GroupCosts.of(graph, random_hardware(rng, graph), scheme=scheme)
         groups = (
             link(costs, solve(costs).groups)
@@ -75,7 +71,11 @@ def plans_with(name: str) -> list[tuple[GroupCosts, tuple[int, ...], Plan, Graph
     return plans
 
 
-@pytest.mark.parametrize("name", [name for name, mode in SEARCHED.items() if not mode.alone])
+@pytest.mark.parametrize(
+    "name",
+    # groups in mode panels are rarely the best of small networks: tests/planning/test_panels.py has them
+    [name for name, mode in SEARCHED.items() if not mode.alone and name != "panels"],
+)
 def test_a_mode_moves_the_same_bytes_priced_scheduled_executed_recounted_and_counted_in_c(
     name: str, tmp_path: Path
 ) -> None:
@@ -107,7 +107,7 @@ def test_a_mode_prices_just_what_fits_and_its_bound_never_gives_up_what_has_a_pr
     priced = refused = 0
     for seed in range(LOOKED_THROUGH):
         rng = np.random.default_rng(seed)
-        graph = random_gate(rng) if name in GATES else random_graph(rng, 4)
+        graph = NETWORKS[name](rng) if name in GATES else random_graph(rng, 4)
         costs = GroupCosts.of(graph, random_hardware(rng, graph), scheme=scheme)
         mode, beta = costs.modes[name], costs.hardware.buffer_bytes
         compatible = mode.compatible(beta)
@@ -130,7 +130,7 @@ def test_a_mode_prices_just_what_fits_and_its_bound_never_gives_up_what_has_a_pr
                 bound = mode.grow(done, bound, op)
                 done |= 1 << op
                 assert mode.may_fit(done, bound, beta)
-    assert min(priced, refused) > 50
+    assert min(priced, refused) > (15 if name == "panels" else 50)  # a norm has few groups
 
 
 def test_the_command_line_offers_the_schemes_of_the_table(lfopt) -> None:

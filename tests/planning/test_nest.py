@@ -41,7 +41,8 @@ from lfopt.planning.resident import Resident
 from lfopt.planning.sliced.nest import sliced_nest
 from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.steps.macs import executed_macs
-from lfopt.planning.written.text import folded, nest_text, parse_nest
+from lfopt.planning.written.text import parse_nest
+from lfopt.planning.written.writer import folded, nest_text
 from tests.cases import few, some
 from tests.row_networks import network
 from tests.strategies import random_block, random_graph, random_hardware, random_mlp, random_windows

@@ -55,7 +55,7 @@ from lfopt.ir.names import shared_prefix, span
 from lfopt.ir.origins import scope_of
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, masks_of
-from lfopt.planning.written.text import nest_lines
+from lfopt.planning.written.writer import nest_lines
 
 DIGITS = {"analytic": 0}  # of scores; bytes there
 NONE = "-"  # where a figure would stand

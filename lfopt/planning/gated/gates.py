@@ -101,15 +101,6 @@ class Gates:
         """Blocks by the mask of their reductions."""
         return {sum(1 << i for i in block.folds): block for block in self.blocks}
 
-    @cached_property
-    def compatible(self) -> list[int]:
-        """Per operator: the operators that share a block with it, itself included."""
-        compatible = [1 << i for i in range(len(self.flow))]
-        for block in self.blocks:
-            for i in bits(block.members):
-                compatible[i] |= block.members
-        return compatible
-
     def find(self, mask: int) -> GatedBlock | None:
         """A group that is one of a block; None if it is not."""
         block = self.by_folds.get(mask & self.flow.running)

@@ -169,7 +169,7 @@ class Walk:
         for m in flow.results[op]:
             tensor = flow.maps[m]
             results.append(with_rows(self.extent(m), (min(first, tensor.rows), min(stop, tensor.rows))))
-            into.append(self.places[tensor.name] if first < tensor.rows else -1)
+            into.append(self.places.get(tensor.name, -1) if first < tensor.rows else -1)
         if self.group.gathers(op):
             self.steps.append(layout.gather(op, results[0], into[0], first))
         else:

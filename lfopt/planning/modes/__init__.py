@@ -12,7 +12,6 @@ from lfopt.planning.modes.attention import AttentionMode
 from lfopt.planning.modes.brr import BrrMode
 from lfopt.planning.modes.chained import ChainedMode, Linked
 from lfopt.planning.modes.columns import PatchesMode, StripsMode
-from lfopt.planning.modes.gated import GatedMode
 from lfopt.planning.modes.lbdf import LbdfMode
 from lfopt.planning.modes.mode import (
     DEFAULT_TRAFFIC,
@@ -26,6 +25,7 @@ from lfopt.planning.modes.mode import (
     TrafficTerms,
 )
 from lfopt.planning.modes.nest import NestMode
+from lfopt.planning.modes.passes import GatedMode, PanelsMode
 from lfopt.planning.modes.resident import ResidentMode
 from lfopt.planning.modes.sliced import SlicedMode
 from lfopt.planning.modes.tiled import TiledMode
@@ -38,6 +38,7 @@ MODES: dict[str, type[ExecutionMode]] = {  # of modes that move equally many byt
     "patches": PatchesMode,
     "sliced": SlicedMode,
     "gated": GatedMode,
+    "panels": PanelsMode,
     "chained": ChainedMode,
     "nest": NestMode,
     "attention": AttentionMode,
@@ -76,9 +77,10 @@ SCHEMES: dict[str, SchemeRow] = {
         ("lbdf", "resident", "brr"), "lbdf", "per group, whichever of these moves the fewest bytes"
     ),
     "all": SchemeRow(
-        ("lbdf", "resident", "brr", "strips", "sliced", "gated"),
+        ("lbdf", "resident", "brr", "strips", "sliced", "gated", "panels"),
         "lbdf",
-        "as auto, with strips of columns, slices of channels, gates in two phases, maps kept between groups, "
+        "as auto, with strips of columns, slices of channels, gates in two phases, norms whose statistics "
+        "are apart, maps kept between groups, "
         "elementwise operators in flight, means that run, what is computed again where that spares bytes, "
         "and operators that only move data read through",
         flights=True,
@@ -115,6 +117,7 @@ __all__ = [
     "Linked",
     "ModeOption",
     "NestMode",
+    "PanelsMode",
     "PatchesMode",
     "PlacesAndSteps",
     "Scheduled",

@@ -33,13 +33,19 @@ def channels_cut(flow: Dataflow, nest: GroupNest, loop: BlockLoop, op: int) -> i
 def _find_channels_cut(flow: Dataflow, nest: GroupNest, loop: BlockLoop, op: int) -> int | None:
     if not loop.cuts_channels or op in loop.folds or op not in nest.operators[loop]:
         return None
-    if nest.summed_inside[loop] & flow.descendants[op]:
+    if nest.summed_inside[loop] & flow.descendants[op] or waits(flow, nest, loop, op):
         return None
     axis = channel_axis(flow, op, loop.axis)
     readers = (i for i in nest.operators[loop] if flow.succs[op] >> i & 1 and i not in loop.folds)
     if axis is None or not all(_reads_own_blocks(flow, nest, loop, op, i) for i in readers):
         return None
     return axis
+
+
+def waits(flow: Dataflow, nest: GroupNest, loop: BlockLoop, op: int) -> bool:
+    """Whether an operator reads what others sum over the blocks of a loop: it runs with the last block."""
+    folds = sum(1 << i for i in loop.folds)
+    return op in nest.operators[loop] and op not in loop.folds and bool(flow.ancestors[op] & folds)
 
 
 def _reads_own_blocks(flow: Dataflow, nest: GroupNest, loop: BlockLoop, op: int, reader: int) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
-from lfopt.ir import Box, Span, cut, row_axis, whole
+from lfopt.ir import Box, Compute, Span, cut, row_axis, whole
 from lfopt.ops.footprint import footprint
 from lfopt.planning.nest.channels import folded_extent
 from lfopt.planning.nest.constants import data_constants
@@ -124,6 +125,25 @@ class CurrentBlocks:
         m = self.price.around.idle.get(op)
         return m is not None and self.is_kept(m)
 
+    def is_waiting(self, op: int) -> bool:
+        """Whether an operator reads sums that are not finished yet."""
+        return any(
+            block < loop.blocks.count - 1 and self.regions.waits(loop, op)
+            for loop, block in self.number.items()
+        )
+
+    def statistics(self, op: int, compute: Compute, place: int) -> Compute | None:
+        """The step of a normalization in two passes, whose statistics have a place; None: it is none."""
+        if op in self.nest.measures:
+            part = self.folded(op)
+            inputs = (0, folded_extent(self.flow, op)) if part is None else part.inputs
+            first = part is None or part.first
+            return replace(compute, places=(-1,), inputs=inputs, accumulator=place, first=first, last=False)
+        inputs = self.regions.finished_inputs(op)
+        if inputs is None:
+            return None
+        return replace(compute, inputs=inputs, accumulator=place, first=False, last=True)
+
     # -- operands --------------------------------------------------------------------------------------------
 
     def loaded(self, m: int, *, but: BlockLoop | None = None) -> Box | None:
@@ -157,7 +177,7 @@ class CurrentBlocks:
         """What a leaf loads of a map when sums are finished; None if they are not, or it loads nothing."""
         box = whole(self.flow.maps[late.map].shape)
         for loop, block in self.number.items():
-            if {*late.leaf.operators} & {*loop.folds}:
+            if late.leaf.sums_over(loop):
                 if block < loop.blocks.count - 1:
                     return None
             elif loop.cuts_channels:
@@ -180,7 +200,7 @@ class CurrentBlocks:
 
     def stream_parts(self, op: int, stream: Stream) -> Iterator[tuple[str, Box]]:
         """The parts of constants that an operator takes from a stream."""
-        if self.is_idle(op):
+        if self.is_idle(op) or self.is_waiting(op) or op in self.nest.measures:
             return
         call = self.flow.calls[op]
         out = whole(call.result)

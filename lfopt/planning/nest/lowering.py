@@ -357,7 +357,7 @@ class Lowering:
             yield self.layout.carry(self.flow.maps[m].name, box, where, slot)
 
     def _computes(self, op: int) -> Iterator[Step]:
-        if self.current.is_idle(op):
+        if self.current.is_idle(op) or self.current.is_waiting(op):
             return
         results = self.flow.results[op]
         boxes = [self.current.computed(op, m) for m in results]
@@ -369,6 +369,10 @@ class Lowering:
             yield self.layout.gather(op, boxes[0], places[0], row_span(boxes[0])[0])
             return
         compute = self.layout.compute(op, boxes, places)
+        in_two = self.current.statistics(op, compute, self.at.get(PartialSums(op), -1))
+        if in_two is not None:
+            yield in_two
+            return
         part = self.current.folded(op)
         if part is not None:
             sums = self.at[PartialSums(op)]

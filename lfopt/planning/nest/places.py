@@ -50,13 +50,13 @@ class Placement:
         self,
         price: NestPrice,
         places: list[Place] | None = None,
-        kept_at: Mapping[int, int] | None = None,
+        kept_at: Mapping[int | PartialSums, int] | None = None,
         starts: Mapping[Store, int] | None = None,
     ) -> None:
         """`price`: of the nest, whose loops are cut in one way.
 
         Of a pass: `places` there are before it, which it adds its own to, from the addresses `starts` on;
-        `kept_at`: where maps that stay around it lie.
+        `kept_at`: where maps, and statistics, that stay around it lie.
         """
         self.price = price
         self.layout = price.layout
@@ -67,6 +67,7 @@ class Placement:
         self.places: list[Place] = [] if places is None else places
         self.kept_at = kept_at or {}
         self.at: dict[Key, int] = {}  # index of each place
+        self.at |= {key: place for key, place in self.kept_at.items() if isinstance(key, PartialSums)}
         stores = self.layout.hardware.stores
         self._lay_out(self.nest.root, {store: (starts or {}).get(store, 0) for store in stores})
 

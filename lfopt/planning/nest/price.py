@@ -343,7 +343,7 @@ class NestPrice:
             if loop.axis == "rows":
                 own = self.regions.late_rows(loop, late)
                 cuts.append(_Cut(row_axis(self.flow.maps[late.map].shape), own.stop - own.start, grid))
-            elif not {*late.leaf.operators} & {*loop.folds}:  # those that sum load with their last block
+            elif not late.leaf.sums_over(loop):  # those that sum load with their last block
                 inputs = self.regions.input_channels(loop, late.map, late=True)
                 extent = None if inputs is None else inputs.stop - inputs.start
                 cuts.append(_Cut(None if inputs is None else inputs.axis, extent, grid))

@@ -18,7 +18,7 @@ from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Dataflow, MapRead
 from lfopt.ops.columns import column_count, column_reads
 from lfopt.ops.footprint import footprint
-from lfopt.planning.nest.channels import channels_cut, folded_extent
+from lfopt.planning.nest.channels import channels_cut, folded_extent, waits
 from lfopt.planning.nest.spans import (
     AxisSpans,
     BlockGrid,
@@ -125,9 +125,11 @@ class Regions:
         streamed = {name for stream in self.nest.streams for name in stream.constants}
         for i, leaf in self.nest.leaf_of.items():
             tensors: list[Held] = [o.map for o in self.flow.operands[i] if not self.is_late(i, o)]
-            # what an operator makes at once, and nothing reads, takes no space
-            tensors += [m for m in self.flow.results[i] if not leaf.at_once or self._is_read(m)]
-            tensors += [w.name for w in self.flow.weights[i] if not w.gathered and w.name not in streamed]
+            if i not in leaf.measures:
+                # what an operator makes at once, and nothing reads, takes no space
+                tensors += [m for m in self.flow.results[i] if not leaf.at_once or self._is_read(m)]
+                constants = (w.name for w in self.flow.weights[i] if not w.gathered)
+                tensors += [name for name in constants if name not in streamed]
             for held in tensors:
                 users.setdefault(held, []).append(leaf)
         homes = self.nest.homes
@@ -156,9 +158,9 @@ class Regions:
         leaf = self.nest.leaf_of[op]
         if leaf.at_once or self.flow.makes(self.mask, operand.map) or self.around.is_whole(operand.map):
             return False
-        if operand.input < len(self.flow.calls[op].operator.inputs):
-            return False
-        if not any(op in loop.folds for loop in self.nest.loops_to[leaf]):
+        own = operand.input < len(self.flow.calls[op].operator.inputs)
+        sums = not own and any(op in loop.folds for loop in self.nest.loops_to[leaf])
+        if not sums and not any(self.waits(loop, op) for loop in self.nest.loops_to[leaf]):
             return False
         home = self.nest.homes.get(operand.map)
         return home is leaf or home not in self.nest.paths[leaf]
@@ -215,7 +217,10 @@ class Regions:
             rows = self.heights
             engines = {leaf for leaf in self.nest.row_engines if leaf in inside}
             passing = {m for m, home in self.homes.items() if isinstance(m, int) and home in engines}
-            return spans_in_blocks(self.flow, operators, grid, fresh, early, rows, passing, covering=covering)
+            stored = self.around.stored or ()
+            return spans_in_blocks(
+                self.flow, operators, grid, fresh, early, rows, passing, stored, covering=covering
+            )
         reads = {i: self._column_reads(i) for i in operators}
         columns = {i: column_count(self.flow.calls[i].result) for i in operators}
         return spans_in_blocks(self.flow, operators, grid, fresh, reads, columns, covering=True)
@@ -236,7 +241,13 @@ class Regions:
 
     def is_made_again(self, loop: BlockLoop, op: int) -> bool:
         """Whether every block of a loop over channels makes all of an operator's result again."""
-        return loop.cuts_channels and op not in loop.folds and self.channels_cut(loop, op) is None
+        if not loop.cuts_channels or op in loop.folds or self.waits(loop, op):
+            return False
+        return self.channels_cut(loop, op) is None
+
+    def waits(self, loop: BlockLoop, op: int) -> bool:
+        """Whether an operator runs with the last block of what others sum over the blocks of a loop."""
+        return bool(loop.folds) and waits(self.flow, self.nest, loop, op)
 
     def _column_reads(self, op: int) -> list[MapRead]:
         reads: list[MapRead] = []
@@ -340,10 +351,18 @@ class Regions:
         axis = self.channels_cut(loop, op)
         if axis is not None:
             out = cut(out, axis, loop.blocks.span(block, call.result[axis]))
-        inputs = self.folded_span(loop, op, block) if op in loop.folds else None
         if k >= len(call.operator.inputs):
-            inputs = None
-        return footprint(call, k, out, inputs=inputs)
+            return footprint(call, k, out)
+        if op in loop.folds:
+            return footprint(call, k, out, inputs=self.folded_span(loop, op, block))
+        return footprint(call, k, out, inputs=self.finished_inputs(op))
+
+    def finished_inputs(self, op: int) -> Span | None:
+        """Behind the last of what a normalization has statistics of; None: they are not there yet."""
+        if op not in self.around.measured:
+            return None
+        depth = folded_extent(self.flow, op)
+        return depth, depth
 
     def along(self, loop: BlockLoop, m: int) -> AxisSpans | None:
         """Spans of a map along the axis of a loop over rows or columns; None if the loop does not cut it."""

@@ -23,11 +23,12 @@ class RowEngine(Walk):
         self.placement = placement
         self.at = placement.at
         self.leaf = leaf
-        running = [i for i in leaf.operators if not current.is_idle(i)]
+        running = [i for i in leaf.operators if not current.is_idle(i) and not current.is_waiting(i)]
         self.late = {self._late_name(late): late for late in price.regions.late_inputs(leaf)}
         mask = sum(1 << i for i in running)
         rings = {m: single(rows) for m, rows in price.rings.items()}
         group = StreamedGroup(placement.layout, mask, rings)
+        group.outside |= price.leaving & {*group.computed}
         operands = [self._as_loaded(operand) for operand in group.operands(as_seen=False)]
         boxes: dict[str, Box] = {}
         there: set[str] = set()
@@ -53,7 +54,7 @@ class RowEngine(Walk):
         places |= {group.layout.sums_name(key.operator): self.at[key] for key in sums if key in self.at}
         rows = {i: current.rows_made(i) for i in running}
         parts = {i: part for i in running if (part := current.folded(i)) is not None}
-        ends_sums = any(part.last for part in parts.values())
+        ends_sums = any(part.last for i, part in parts.items() if i not in leaf.measures)
         band_rows = leaf.summed_rows if ends_sums else leaf.band_rows
         lines = price.lines
         super().__init__(
@@ -128,6 +129,9 @@ class RowEngine(Walk):
 
     def computing(self, op: int, compute: Compute) -> Compute:
         """A step as it adds to sums, if the operator does."""
+        in_two = self.current.statistics(op, compute, self.at.get(PartialSums(op), -1))
+        if in_two is not None:
+            return in_two
         part = self.parts.get(op)
         if part is None:
             return compute

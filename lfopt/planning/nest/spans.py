@@ -108,6 +108,7 @@ def spans_in_blocks(
     operands: Sequence[Sequence[MapRead]] | Mapping[int, Sequence[MapRead]],
     extents: Sequence[int] | Mapping[int, int],
     passing: Container[int] = (),
+    leaving: Container[int] = (),
     *,
     covering: bool = False,
 ) -> Spans:
@@ -115,14 +116,16 @@ def spans_in_blocks(
 
     `fresh`: maps that are not kept from block to block. `operands`, `extents`: per operator of the dataflow,
     what it reads along the axis, and the indices that it makes. `passing`: maps from outside, fresh in every
-    block, of which no index is left out. `covering`: whether blocks of what is fresh leave no gap.
+    block, of which no index is left out. `leaving`: results that leave, whoever reads them. `covering`:
+    whether blocks of what is fresh leave no gap.
     """
     inside = sum(1 << i for i in operators)
     readers: dict[int, list[SpanReader]] = {}
     computed: dict[int, AxisSpans] = {}
     stored: dict[int, tuple[Ints, Ints]] = {}
     for i in sorted(operators, reverse=True):
-        leaves = any(flow.is_output[m] or flow.readers[m] & ~inside for m in flow.results[i])
+        results = flow.results[i]
+        leaves = any(flow.is_output[m] or flow.readers[m] & ~inside or m in leaving for m in results)
         reads = [reading for m in flow.results[i] for reading in readers.get(m, ())]
         quota = grid.quota(extents[i]) if leaves else None
         remade = any(m in fresh for m in flow.results[i])

@@ -115,7 +115,7 @@ class StreamSizes:
     def _passing_through(self, stream: Stream) -> Iterator[tuple[int, StreamedBytes, Figure]]:
         for i in self.nest.operators[stream.home]:
             names = self.constants.names(i, stream)
-            if not names:
+            if not names or i in self.nest.measures:
                 continue
             times: Figure = 1
             for loop in self.nest.loops_to[self.nest.leaf_of[i]]:

@@ -11,7 +11,8 @@ its loops too, and each of them keeps the part of it that a later block still re
 *stream* where they are not held: block after block, through a place of a few slots.
 
 Operators may sum over the blocks of a loop over channels. What they need once their sums are finished, maps
-from outside that are read in flight among it, is *late*: it comes with the last block.
+from outside that are read in flight among it, is *late*: it comes with the last block. Operators of the same
+row engine that read the sums *wait*: they run with the last block.
 """
 
 from __future__ import annotations
@@ -175,6 +176,11 @@ class RowLeaf:
     summed_rows: int = 1  # and of sums that are finished: with the last block of what is summed
     # whether results come in turn from which no other follows, and others as they are asked for; else all
     last_lead: bool = False
+    measures: frozenset[int] = frozenset()  # normalizations of which statistics are made, and no result
+
+    def sums_over(self, loop: BlockLoop) -> bool:
+        """Whether it makes results of what its operators sum over the blocks of a loop."""
+        return any(i in loop.folds and i not in self.measures for i in self.operators)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -231,6 +237,7 @@ class Surroundings:
     stored: frozenset[int] | None = None  # results that go to DRAM; None: all that others read
     # per operator that makes channels of a map which are not there yet, and no others: that map
     idle: Mapping[int, int] = field(default_factory=dict[int, int])
+    measured: frozenset[int] = frozenset()  # normalizations of which a pass before has made the statistics
 
     def is_whole(self, m: int) -> bool:
         """Whether all of a map stays around the nest."""
@@ -293,6 +300,11 @@ class GroupNest:
             folds = {i for node in self.inside(loop) if isinstance(node, BlockLoop) for i in node.folds}
             masks[loop] = sum(1 << i for i in folds)
         return masks
+
+    @cached_property
+    def measures(self) -> frozenset[int]:
+        """Normalizations of which statistics are made, and no result."""
+        return frozenset(i for leaf in {*self.leaf_of.values()} for i in leaf.measures)
 
     @cached_property
     def channel_cuts(self) -> dict[tuple[BlockLoop, int], int | None]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from lfopt.ir import Loop, Node, Place, Store, Transfer, whole
+from lfopt.ir import Loop, Node, Place, Purpose, Store, Transfer, whole
 from lfopt.planning.line_buffers.lbdf import LineBuffers
 from lfopt.planning.nest.lowering import Lowering, lower_priced
 from lfopt.planning.nest.places import Placement
 from lfopt.planning.nest.price import NestPricing
+from lfopt.planning.nest.tree import PartialSums
 from lfopt.planning.passes.price import PassesPrice, price_nest
 from lfopt.planning.passes.tree import Nest
 from lfopt.planning.steps.layout import BufferLayout
@@ -49,13 +50,14 @@ class PassesLowering:
         self.layout = price.layout
         self.flow = price.flow
         self.places: list[Place] = []
-        self.kept_at: dict[int, int] = {}  # index of the place of each map that stays
+        self.kept_at: dict[int | PartialSums, int] = {}  # index of the place of what stays
         addresses = price.addresses
         for part in price.kept:
-            self.kept_at[part.map] = len(self.places)
-            name = self.flow.maps[part.map].name
-            address = addresses.kept[part.map]
-            self.places.append(Place(name, "map", address, part.rows, part.row_bytes))
+            self.kept_at[part.key] = len(self.places)
+            name = self._name(part.key)
+            purpose: Purpose = "map" if isinstance(part.key, int) else "sum"
+            address = addresses.kept[part.key]
+            self.places.append(Place(name, purpose, address, part.rows, part.row_bytes))
         maps = self.layout.hardware.store_of("map")
         self.placements: list[Placement] = []
         self.own: list[list[int]] = []  # per pass: the places that are taken while it runs
@@ -63,12 +65,17 @@ class PassesLowering:
             before = len(self.places)
             starts: dict[Store, int] = {maps: addresses.starts[number]}
             self.placements.append(Placement(nest, self.places, self.kept_at, starts))
-            kept = [self.kept_at[p.map] for p in price.kept if p.first <= number <= p.last]
+            kept = [self.kept_at[p.key] for p in price.kept if p.first <= number <= p.last]
             self.own.append([*kept, *range(before, len(self.places))])
+
+    def _name(self, key: int | PartialSums) -> str:
+        if isinstance(key, int):
+            return self.flow.maps[key].name
+        return self.layout.sums_name(key.operator)
 
     def fullest(self) -> list[tuple[str, Place]]:
         """(name, place) of what the pass that takes the most of the buffer has there; maps by their names."""
-        names = {place: self.flow.maps[m].name for m, place in self.kept_at.items()}
+        names = {place: self._name(key) for key, place in self.kept_at.items()}
         for placement in self.placements:
             names |= {k: self.flow.maps[m].name for m, k in placement.at.items() if isinstance(m, int)}
         store_of = self.layout.hardware.store_of

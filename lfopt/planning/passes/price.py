@@ -8,15 +8,18 @@ from typing import NamedTuple
 
 from lfopt.ir import DramBytes, Store, whole
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
+from lfopt.ops.statistics import state_box
 from lfopt.planning.nest.places import single
 from lfopt.planning.nest.price import NestPrice, NestPricing
+from lfopt.planning.nest.tree import PartialSums
 from lfopt.planning.passes.tree import Nest, Passes, PassMaps
+from lfopt.planning.steps.layout import row_span
 
 
 class KeptPart(NamedTuple):
-    """What stays on chip of a map between passes, and where."""
+    """What stays on chip between passes of a map, or of the statistics of a normalization."""
 
-    map: int
+    key: int | PartialSums
     rows: int
     row_bytes: int
     first: int  # the first pass that touches it
@@ -31,7 +34,7 @@ class KeptPart(NamedTuple):
 class PassAddresses(NamedTuple):
     """Where kept maps lie, and where each pass begins, bytes."""
 
-    kept: dict[int, int]  # address by map
+    kept: dict[int | PartialSums, int]  # address of what stays
     starts: list[int]  # address by pass
     end: int
 
@@ -41,6 +44,15 @@ def price_nest(pricing: NestPricing, mask: int, nest: Nest) -> NestPrice | Passe
     if isinstance(nest, Passes):
         return PassesPrice(pricing, nest)
     return pricing.price(mask, nest)
+
+
+def pass_needs(price: NestPrice) -> dict[Store, int]:
+    """Bytes that a pass takes itself, in each store."""
+    hardware = price.layout.hardware
+    needs = dict.fromkeys(hardware.stores, 0)
+    needs[hardware.store_of("map")] += int(price.map_bytes[0])
+    needs[hardware.store_of("weight")] += int(price.constant_bytes[0])
+    return needs
 
 
 class PassesPrice:
@@ -63,7 +75,7 @@ class PassesPrice:
     @cached_property
     def kept(self) -> tuple[KeptPart, ...]:
         """What stays on chip, in the order in which it begins to."""
-        parts = sorted(self._kept_parts(), key=lambda part: (part.first, -part.last, part.map))
+        parts = sorted(self._kept_parts(), key=lambda part: (part.first, -part.last))
         return tuple(parts)
 
     def _kept_parts(self) -> Iterator[KeptPart]:
@@ -74,14 +86,16 @@ class PassesPrice:
             assert isinstance(row_bytes, int), "kept maps are cut in one way"
             touching = self.maps.touching(m)
             yield KeptPart(m, tensor.rows, row_bytes, touching[0], touching[-1])
+        for i in sorted(self.passes.measured):
+            state = state_box(self.flow.calls[i], whole(self.flow.calls[i].result))
+            first, stop = row_span(state)
+            running = self.maps.running(i)
+            size = self.layout.sums_row(state)
+            yield KeptPart(PartialSums(i), stop - first, size, running[0], running[-1])
 
     def needs(self, number: int) -> dict[Store, int]:
         """Bytes that a pass takes itself, in each store."""
-        price = self.prices[number]
-        needs = dict.fromkeys(self.layout.hardware.stores, 0)
-        needs[self.layout.hardware.store_of("map")] += int(price.map_bytes[0])
-        needs[self.layout.hardware.store_of("weight")] += int(price.constant_bytes[0])
-        return needs
+        return pass_needs(self.prices[number])
 
     @cached_property
     def addresses(self) -> PassAddresses:
@@ -93,19 +107,19 @@ class PassesPrice:
         store = self.layout.hardware.store_of("map")
         count = len(self.prices)
         starts = [0] * count
-        addresses: dict[int, int] = {}
+        addresses: dict[int | PartialSums, int] = {}
         for part in self.kept:
             if part.last == count - 1:
-                addresses[part.map] = starts[part.first]
+                addresses[part.key] = starts[part.first]
                 for number in range(part.first, count):
                     starts[number] += part.bytes
         tops = [start + self.needs(number)[store] for number, start in enumerate(starts)]
         for part in self.kept:
             if part.last < count - 1:
                 alive = range(part.first, part.last + 1)
-                addresses[part.map] = max(tops[number] for number in alive)
+                addresses[part.key] = max(tops[number] for number in alive)
                 for number in alive:
-                    tops[number] = addresses[part.map] + part.bytes
+                    tops[number] = addresses[part.key] + part.bytes
         return PassAddresses(addresses, starts, max(tops))
 
     @cached_property

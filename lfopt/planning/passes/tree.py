@@ -8,6 +8,9 @@
       channels, blocks of 16 of 288, summed by project
         line buffers: multiply, project
 
+A normalization may run in two passes or more: one makes its *statistics*, which stay on chip, and others make
+its result from them, each as it needs it.
+
 A map that is *kept* stays on chip from the first pass that touches it to the last one: all of it, or of its
 channels so many, from the first on. What one pass makes and another reads, and is not kept, goes to DRAM and
 comes back (it is *spilled*), unless the other pass makes it again: an operator may run in several passes.
@@ -30,11 +33,19 @@ class Passes:
     passes: tuple[GroupNest, ...]
     # maps that stay on chip between passes: of their channels so many, from the first on; 0: all
     kept: Mapping[int, int] = field(default_factory=dict[int, int])
+    # normalizations whose statistics one pass makes, and stay for the passes that make their results
+    measured: frozenset[int] = frozenset()
 
     @cached_property
     def masks(self) -> tuple[int, ...]:
         """Per pass: the operators that run in it."""
         return tuple(sum(1 << i for i in nest.leaf_of) for nest in self.passes)
+
+    @cached_property
+    def makers(self) -> tuple[int, ...]:
+        """Per pass: the operators whose results it makes."""
+        measures = (sum(1 << i for i in nest.measures) for nest in self.passes)
+        return tuple(mask & ~others for mask, others in zip(self.masks, measures, strict=True))
 
     @cached_property
     def mask(self) -> int:
@@ -60,8 +71,12 @@ class PassMaps:
     def first_maker(self, m: int) -> int | None:
         """The number of the first pass that makes a map; None: it comes from outside the group."""
         maker = self.flow.producer[m]
-        making = (k for k, mask in enumerate(self.masks) if maker >= 0 and mask >> maker & 1)
+        making = (k for k, mask in enumerate(self.passes.makers) if maker >= 0 and mask >> maker & 1)
         return next(making, None)
+
+    def running(self, op: int) -> list[int]:
+        """The numbers of the passes in which an operator runs."""
+        return [k for k, mask in enumerate(self.masks) if mask >> op & 1]
 
     def touching(self, m: int) -> list[int]:
         """The numbers of the passes that read or make a map."""
@@ -102,7 +117,9 @@ class PassMaps:
         touched = self.flow.touched(mask)
         kept = {m: channels for m, channels in self.passes.kept.items() if m in touched}
         there = frozenset(m for m in kept if self.touching(m)[0] < number)
-        return Surroundings(kept, there, self.stored(number), dict(self._idle(number, kept, there)))
+        idle = dict(self._idle(number, kept, there))
+        measured = frozenset(i for i in self.passes.measured if self.passes.makers[number] >> i & 1)
+        return Surroundings(kept, there, self.stored(number), idle, measured)
 
     def _idle(self, number: int, kept: Mapping[int, int], there: frozenset[int]) -> Iterator[tuple[int, int]]:
         """(operator, map) where a pass makes the channels of a kept map that are not there, and no others."""

@@ -29,7 +29,7 @@ from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.steps.limit import Limit, Unwritten
 from lfopt.planning.steps.macs import executed_macs
 from lfopt.planning.steps.renamed import Renaming, renamed
-from lfopt.planning.written.text import nest_lines
+from lfopt.planning.written.writer import nest_lines
 
 DRAM_ALIGN = 64  # bytes: where a tensor in DRAM, or in a second level, may begin
 NOWHERE: Mapping[str, int] = {}

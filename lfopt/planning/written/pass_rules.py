@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Dataflow, bits
+from lfopt.ops.statistics import has_statistics, normalized_axes
 from lfopt.planning.nest.regions import Regions
-from lfopt.planning.nest.tree import BlockLoop
+from lfopt.planning.nest.tree import BlockLoop, PartialSums
 from lfopt.planning.passes.tree import Passes, PassMaps
 from lfopt.planning.written.rules import BrokenRule, broken_rule
 
@@ -46,6 +47,7 @@ class _PassRules:
             if broken is not None:
                 yield BrokenPass(number, broken)
         yield from self._order()
+        yield from self._statistics()
         for m, channels in self.passes.kept.items():
             yield from self._kept(m)
             for number in self.maps.touching(m):
@@ -62,6 +64,33 @@ class _PassRules:
                     wrong = f"{self._name(i)} in a pass before {maker}, whose result it reads"
                     leaf = self.passes.passes[number].leaf_of[i]
                     yield BrokenPass(number, BrokenRule(leaf, wrong, "passes behind what they read"))
+
+    def _statistics(self) -> Iterator[BrokenPass]:
+        """Statistics are made in one pass, of each element's channels, and then they are used."""
+        passes = self.passes
+        measures = [(number, i) for number, nest in enumerate(passes.passes) for i in nest.measures]
+        for number, i in measures:
+            if i not in passes.measured:
+                wrong = f"statistics of {self._name(i)}, which are not kept"
+                leaf = passes.passes[number].leaf_of[i]
+                yield BrokenPass(number, BrokenRule(leaf, wrong, "'keep statistics of' it below 'in passes'"))
+        for i in sorted(passes.measured):
+            running = self.maps.running(i)
+            call = self.flow.calls[i]
+            wrong = ""
+            if not has_statistics(call) or normalized_axes(call) != (
+                CHANNEL_AXIS_OF_RANK.get(len(call.result)),
+            ):
+                wrong = f"statistics of {self._name(i)}, which does not normalize over channels"
+            elif len(running) < 2 or [number for number, op in measures if op == i] != running[:1]:
+                wrong = (
+                    f"statistics of {self._name(i)}, which are not made in the first of two passes or more"
+                )
+            if wrong:
+                accepted = (
+                    "normalizations over channels, their statistics made in one pass and used in others"
+                )
+                yield BrokenPass(None, BrokenRule(PartialSums(i), wrong, accepted))
 
     def _kept(self, m: int) -> Iterator[BrokenPass]:
         """What is kept is needed by two passes, and by nothing outside the group."""

@@ -182,11 +182,12 @@ class _Rules:
             yield BrokenRule(loop, f"sums over blocks of {loop.axis}", "sums over blocks of channels")
         if loop.folds and loop.blocks.count == 1:
             yield BrokenRule(loop, "sums over one block", "two blocks or more, or no loop")
-        missing = [i for i in loop.folds if self.nest.homes.get(PartialSums(i)) is not loop]
+        sums = [i for i in loop.folds if i not in self.nest.measures]
+        missing = [i for i in sums if self.nest.homes.get(PartialSums(i)) is not loop]
         if missing:
             wrong = f"no 'hold sums of {self._name(missing[0])}' below the loop that it sums over"
             yield BrokenRule(loop, wrong, "one for each operator that sums")
-        if self.nest.parent(loop) is None and not all(map(self._is_held_by_rows, loop.folds)):
+        if self.nest.parent(loop) is None and not all(map(self._is_held_by_rows, sums)):
             wrong = "a loop that sums at the left margin"
             accepted = "one below 'in turn' or another loop, or results held row by row by line buffers"
             yield BrokenRule(loop, wrong, accepted)
@@ -194,7 +195,7 @@ class _Rules:
         if any(i not in inside for i in loop.folds):
             yield BrokenRule(loop, "an operator that sums and runs elsewhere", "operators in the loop")
         for i in loop.folds:
-            readers = [j for j in inside if self.flow.succs[i] >> j & 1]
+            readers = [j for j in inside if self.flow.succs[i] >> j & 1 and not self._may_wait(i, j)]
             if readers:
                 wrong = f"{self._name(readers[0])}, which reads the sums of {self._name(i)}, in their loop"
                 yield BrokenRule(loop, wrong, "readers of sums behind the loop that makes them")
@@ -204,6 +205,11 @@ class _Rules:
             yield from self._running(loop)
         if loop.cuts_channels:
             yield from self._channels(loop)
+
+    def _may_wait(self, op: int, reader: int) -> bool:
+        """Whether a reader of an operator's sums runs in the same row engine, with the last block."""
+        leaf = self.nest.leaf_of[op]
+        return leaf is self.nest.leaf_of[reader] and not leaf.at_once
 
     def _is_held_by_rows(self, op: int) -> bool:
         """Whether the row engine in which an operator runs holds its results."""

@@ -1,4 +1,4 @@
-r"""Nests as text, to read and to write.
+r"""Nests as text, read. `lfopt.planning.written.writer` writes them.
 
 A line for each node, those inside it indented by two more spaces; below a node's own line, what it holds and
 what streams through it:
@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, get_args
 
@@ -46,14 +46,12 @@ from lfopt.planning.nest.tree import (
     RowLeaf,
     Seq,
     Stream,
-    children,
 )
 from lfopt.planning.passes.tree import Nest, Passes
-from lfopt.planning.steps.renamed import Renaming
 from lfopt.planning.written.pass_rules import broken_pass
 from lfopt.planning.written.rules import BrokenRule, broken_rule
+from lfopt.planning.written.writer import MEASURED, PASSES
 
-BARE = re.compile(r"[\w.:/~@+-]+")
 NAMES = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[\w.:/~@+-]+)\s*(,|$)')
 LEAF = re.compile(
     r"(at once|line buffers(?: by (\d+) rows)?(?:, sums by (\d+) rows)?(, last results lead)?): (.+)"
@@ -63,130 +61,15 @@ LOOP = re.compile(
     r"((?:, anew at \d+)*)(?:, summed by (.+))?"
 )
 SEQ = re.compile(r"in turn(, sharing space)?")
-KEEP = re.compile(r"keep (?:(\d+) channels of )?(.+)")
-PASSES = "in passes"
+KEEP = re.compile(r"keep (?:(\d+) channels of |(statistics of ))?(.+)")
 HOLD = re.compile(r"(hold|carry) (sums of )?(.+)")
 STREAM = re.compile(r"stream (\d+) blocks(?: behind (\d+) channels that stay)? of (.+)")
 NODES = (
     "'rows, N blocks', 'columns, blocks of N of M', 'channels, blocks of N of M', 'in turn', "
     "'line buffers: operators', 'at once: operators', 'in passes'"
 )
-# what a line is broken behind: a comma, but for those in JSON strings
-LISTED = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^",])*(?:, |$)|.')
 MOST_NODES = 10_000
-UNCHANGED = Renaming()
 MOST_NUMBER = 1 << 40
-
-
-# -- writing -------------------------------------------------------------------------------------------------
-
-
-def nest_text(flow: Dataflow, nest: Nest) -> str:
-    """The nest of a group as text. `parse_nest` reads it."""
-    return "\n".join(nest_lines(flow, nest)) + "\n"
-
-
-def nest_lines(flow: Dataflow, nest: Nest, names: Renaming = UNCHANGED) -> tuple[str, ...]:
-    """The lines of that text. `names`: those of a group of the same structure, in place of its own."""
-    if isinstance(nest, GroupNest):
-        return tuple(_Writer(flow, nest, names).lines(nest.root, 0))
-    lines = [PASSES]
-    for channels in sorted({*nest.kept.values()}):
-        kept = (m for m, kept_channels in nest.kept.items() if kept_channels == channels)
-        of_so_many = f"{channels} channels of " if channels else ""
-        lines.append(f"  keep {of_so_many}{_joined(_called(flow, kept, names))}")
-    for one in nest.passes:
-        lines += _Writer(flow, one, names).lines(one.root, 1)
-    return tuple(lines)
-
-
-def folded(lines: Iterable[str], width: int) -> Iterator[str]:
-    """The lines, those of more than `width` columns broken behind commas: `parse_nest` reads them too."""
-    for line in lines:
-        here = ""
-        deeper = " " * (len(line) - len(line.lstrip(" ")) + 4)
-        for word in LISTED.findall(line):
-            if here and len(here) + len(word.rstrip()) > width and here.rstrip().endswith(","):
-                yield here.rstrip()
-                here = deeper + word
-            else:
-                here += word
-        yield here
-
-
-class _Writer:
-    """Writes one nest."""
-
-    def __init__(self, flow: Dataflow, nest: GroupNest, names: Renaming) -> None:
-        self.flow = flow
-        self.nest = nest
-        self.names = names
-
-    def lines(self, node: Node, depth: int) -> Iterator[str]:
-        """The lines of a node, and of those inside it."""
-        indent = "  " * depth
-        yield indent + self._head(node)
-        here = [held for held, home in self.nest.homes.items() if home is node]
-        carried = [held for held in here if isinstance(held, int) and held in self.nest.carried]
-        held_here = (held for held in here if held not in carried and not isinstance(held, PartialSums))
-        tensors = self._tensors(held_here)
-        sums = sorted(held.operator for held in here if isinstance(held, PartialSums))
-        if tensors:
-            yield f"{indent}  hold {_joined(tensors)}"
-        if carried:
-            yield f"{indent}  carry {_joined(self._tensors(carried))}"
-        if sums:
-            yield f"{indent}  hold sums of {self._operators(sums)}"
-        for stream in self.nest.streams:
-            if stream.home is node:
-                constants = _joined(self._tensors(stream.constants))
-                stays = f" behind {stream.stays} channels that stay" if stream.stays else ""
-                yield f"{indent}  stream {stream.slots} blocks{stays} of {constants}"
-        for child in children(node):
-            yield from self.lines(child, depth + 1)
-
-    def _head(self, node: Node) -> str:
-        """The line of a node."""
-        if isinstance(node, RowLeaf):
-            kind = "at once" if node.at_once else "line buffers"
-            rows = f" by {node.band_rows} rows" if node.band_rows > 1 else ""
-            sums = f", sums by {node.summed_rows} rows" if node.summed_rows > 1 else ""
-            lead = ", last results lead" if node.last_lead else ""
-            return f"{kind}{rows}{sums}{lead}: {self._operators(node.operators)}"
-        if isinstance(node, Seq):
-            if node.lives:
-                return "in turn, sharing space"
-            return "in turn"
-        blocks = node.blocks
-        cut = f"{blocks.count} blocks"
-        if blocks.size:
-            cut = f"blocks of {blocks.size} of {blocks.extent}"
-            cut += f" in runs of {blocks.period}" if blocks.period != blocks.extent else ""
-            cut += "".join(f", anew at {start}" for start in blocks.anew)
-        folds = f", summed by {self._operators(node.folds)}" if node.folds else ""
-        return f"{node.axis}, {cut}{folds}"
-
-    def _operators(self, operators: Iterable[int]) -> str:
-        names = [self.flow.operators[i].name for i in operators]
-        return _joined([self.names.operators.get(name, name) for name in names])
-
-    def _tensors(self, held: Iterable[int | str]) -> list[str]:
-        return _called(self.flow, held, self.names)
-
-
-def _called(flow: Dataflow, held: Iterable[int | str], names: Renaming) -> list[str]:
-    """Names: of maps in the order of the network, then of constants."""
-    own = [flow.maps[one].name if isinstance(one, int) else one for one in held]
-    order = flow.map_index
-    called = (names.tensors.get(name, name) for name in own)
-    return sorted(called, key=lambda name: (order.get(name, len(order)), name))
-
-
-def _joined(names: Sequence[str]) -> str:
-    return ", ".join(name if BARE.fullmatch(name) else json.dumps(name) for name in names)
-
-
-# -- reading -------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -211,6 +94,9 @@ def parse_nest(text: str, flow: Dataflow, file: str) -> tuple[int, Nest]:
     reader = _Reader(flow, file)
     nest = reader.nest(line)
     broken = broken_rule(flow, nest)
+    if broken is None and nest.measures:
+        leaf = nest.leaf_of[min(nest.measures)]
+        broken = BrokenRule(leaf, "statistics in a nest of one pass", "statistics kept by 'in passes'")
     if broken is not None:
         raise _refused(file, reader.line_of(broken.where), broken)
     return sum(1 << i for i in nest.leaf_of), nest
@@ -242,29 +128,34 @@ class _WrittenPasses(NamedTuple):
 
     passes: Passes
     readers: tuple[_Reader, ...]  # one per pass
-    kept_at: dict[int, int]  # per map that is kept: the line that says so
+    kept_at: dict[int | PartialSums, int]  # per map, or statistics, that are kept: the line that says so
 
 
 def _written_passes(head: _Line, flow: Dataflow, file: str) -> _WrittenPasses:
     """The passes below a line that says `in passes`."""
     kept: dict[int, int] = {}
-    kept_at: dict[int, int] = {}
+    kept_at: dict[int | PartialSums, int] = {}
+    measured: set[int] = set()
     readers: list[_Reader] = []
     nests: list[GroupNest] = []
     for line in head.below:
         reader = _Reader(flow, file)
         if line.text.startswith("keep "):
-            for m, channels in reader.kept(line):
-                if m in kept:
-                    raise reader.error(line, "a map that is kept twice", "one 'keep' for each")
-                kept[m] = channels
-                kept_at[m] = line.number
+            for held, channels in reader.kept(line):
+                if held in kept_at:
+                    raise reader.error(line, "what is kept twice", "one 'keep' for each")
+                kept_at[held] = line.number
+                if isinstance(held, int):
+                    kept[held] = channels
+                else:
+                    measured.add(held.operator)
         else:
             nests.append(reader.nest(line))
             readers.append(reader)
     if len(nests) < 2:
         raise _Reader(flow, file).error(head, f"{len(nests)} nodes below 'in passes'", "two or more")
-    return _WrittenPasses(Passes(tuple(nests), kept), tuple(readers), kept_at)
+    passes = Passes(tuple(nests), kept, frozenset(measured))
+    return _WrittenPasses(passes, tuple(readers), kept_at)
 
 
 def _check_passes(written: _WrittenPasses, flow: Dataflow, file: str) -> None:
@@ -273,9 +164,9 @@ def _check_passes(written: _WrittenPasses, flow: Dataflow, file: str) -> None:
         return
     if refused.number is not None:
         raise _refused(file, written.readers[refused.number].line_of(refused.broken.where), refused.broken)
-    m = refused.broken.where
-    assert isinstance(m, int), "what is said of no pass is said of a map"
-    raise _refused(file, written.kept_at[m], refused.broken)
+    held = refused.broken.where
+    assert isinstance(held, int | PartialSums), "what is said of no pass is said of what is kept"
+    raise _refused(file, written.kept_at[held], refused.broken)
 
 
 def _whole_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -337,13 +228,17 @@ class _Reader:
         root = self.node(line)
         return GroupNest(root, self.homes, tuple(self.streams), frozenset(self.carried))
 
-    def kept(self, line: _Line) -> Iterator[tuple[int, int]]:
-        """(map, channels of it that stay between passes; 0: all) of a line."""
+    def kept(self, line: _Line) -> Iterator[tuple[int | PartialSums, int]]:
+        """(map, or statistics; channels of the map that stay between passes, 0: all) of a line."""
         keep = KEEP.fullmatch(line.text)
         if keep is None or line.below:
-            raise self.error(line, repr(line.text[:60]), "'keep names', 'keep N channels of names'")
+            accepted = "'keep names', 'keep N channels of names', 'keep statistics of operators'"
+            raise self.error(line, repr(line.text[:60]), accepted)
+        if keep[2]:
+            yield from ((PartialSums(i), 0) for i in self._operators(line, keep[3]))
+            return
         channels = self._number(line, keep[1]) if keep[1] else 0
-        for name in self._names(line, keep[2]):
+        for name in self._names(line, keep[3]):
             if name not in self._index:
                 raise self.error(line, f"map {name[:60]!r}", "maps of the simplified network")
             yield self._index[name], channels
@@ -370,11 +265,21 @@ class _Reader:
     def _leaf(self, line: _Line, match: re.Match[str], inner: Sequence[Node]) -> RowLeaf:
         if inner:
             raise self.error(line, "nodes below a leaf", "none")
-        operators = {*self._operators(line, match[5])}  # what follows in flight is part of what it follows
+        measures: set[int] = set()
+        operators: set[int] = set()  # what follows in flight is part of what it follows
+        rest = match[5]
+        while rest:
+            is_measured = rest.startswith(MEASURED)
+            name, rest = self._first_name(line, rest.removeprefix(MEASURED))
+            operators.add(self._operator(line, name))
+            if is_measured:
+                measures.add(self._operator(line, name))
         rows = self._number(line, match[2]) if match[2] else 1
         sums = self._number(line, match[3]) if match[3] else 1
         at_once = match[1] == "at once"
-        return RowLeaf(tuple(sorted(operators)), at_once, rows, sums, last_lead=match[4] is not None)
+        return RowLeaf(
+            tuple(sorted(operators)), at_once, rows, sums, match[4] is not None, frozenset(measures)
+        )
 
     def _loop(self, line: _Line, match: re.Match[str], inner: Sequence[Node]) -> BlockLoop:
         if len(inner) != 1:
@@ -428,10 +333,13 @@ class _Reader:
 
     def _operators(self, line: _Line, text: str) -> Iterator[int]:
         for name in self._names(line, text):
-            if name not in self.flow.position:
-                accepted = "operators of the simplified network, by name"
-                raise self.error(line, f"operator {name[:60]!r}", accepted)
-            yield self.flow.position[name]
+            yield self._operator(line, name)
+
+    def _operator(self, line: _Line, name: str) -> int:
+        if name not in self.flow.position:
+            accepted = "operators of the simplified network, by name"
+            raise self.error(line, f"operator {name[:60]!r}", accepted)
+        return self.flow.position[name]
 
     def _tensors(self, line: _Line, text: str) -> Iterator[int | str]:
         for name in self._names(line, text):
@@ -443,16 +351,22 @@ class _Reader:
                 raise self.error(line, f"tensor {name[:60]!r}", "maps and weights of the simplified network")
 
     def _names(self, line: _Line, text: str) -> Iterator[str]:
-        at = 0
-        while at < len(text):
-            match = NAMES.match(text, at)
-            if match is None:
-                raise self.error(line, repr(text[at : at + 40]), "names between commas, quoted where need be")
+        while text:
+            name, text = self._first_name(line, text)
+            yield name
+
+    def _first_name(self, line: _Line, text: str) -> tuple[str, str]:
+        """(the first name of a list, what follows the comma behind it)."""
+        match = NAMES.match(text)
+        if match is None:
+            raise self.error(line, repr(text[:40]), "names between commas, quoted where need be")
+        name = match[1]
+        if name.startswith('"'):
             try:
-                yield json.loads(match[1]) if match[1].startswith('"') else match[1]
+                name = json.loads(name)
             except ValueError as error:
-                raise self.error(line, match[1][:40], "a JSON string") from error
-            at = match.end()
+                raise self.error(line, name[:40], "a JSON string") from error
+        return name, text[match.end() :].lstrip(" ")
 
     def _number(self, line: _Line, text: str) -> int:
         if len(text) > 14 or not 0 < int(text) <= MOST_NUMBER:

@@ -1,0 +1,1 @@
+"""Contractions around a normalization whose statistics are made first, in panels of outputs."""
