@@ -233,7 +233,13 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+# in `make test` the first scheme, in `make test-slow` all
+FEW_SCHEMES = [
+    pytest.param(scheme, marks=[pytest.mark.slow] if number else []) for number, scheme in enumerate(SCHEMES)
+]
+
+
+@pytest.mark.parametrize("scheme", FEW_SCHEMES)
 @pytest.mark.parametrize("name", CASES)
 def test_what_only_moves_elements(name: str, scheme: str, tmp_path: Path) -> None:
     graph = CASES[name].build()
@@ -300,7 +306,7 @@ def test_a_counted_build_follows_the_plan() -> None:
 
 @pytest.mark.sanitize
 @pytest.mark.skipif(native() == "neon", reason="address sanitizer")
-@pytest.mark.parametrize("scheme", ["lbdf", "resident"])
+@pytest.mark.parametrize("scheme", ["lbdf", pytest.param("resident", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["fire", "nested", "heads", "sliced"])
 def test_nothing_is_touched_that_is_not_its_own(name: str, scheme: str, tmp_path: Path) -> None:
     graph = CASES[name].build()

@@ -35,7 +35,7 @@ def in_bands(plan: Plan) -> int:
     return sum(group.mode == "lbdf" and group.band_rows > 1 for group in plan.groups)
 
 
-@pytest.mark.parametrize("rows", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 7)), None])
+@pytest.mark.parametrize("rows", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 7, None))])
 @pytest.mark.parametrize(
     "name", ["mobilenet_v2", "mobilenet_v3_small", "squeezenet1_1", "resnet18", "fsrcnn_deconv"]
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
@@ -114,11 +115,21 @@ class PanelChoices:
     def _best(self, number: int, beta: int) -> _PassFigures | None:
         """The panels of one pass that fit, and move the fewest bytes."""
         best: _PassFigures | None = None
+        height = self.flow.heights[self.nests.contractions[number]]
         for rows in self._heights(number):
+            if best is not None and -(-height // rows) * self._weight_bytes[number] >= best.moved:
+                break  # each band loads the weights
             figures = self._widest(number, rows, beta)
             if figures is not None and (best is None or figures.moved < best.moved):
                 best = figures
         return best
+
+    @cached_property
+    def _weight_bytes(self) -> tuple[int, ...]:
+        """Bytes of the weights of each contraction."""
+        facts = self.nests.slices.facts
+        sizes = self.nests.slices.constant_bytes
+        return tuple(sum(sizes[s.name] for s in facts[op].streamed) for op in self.nests.contractions)
 
     def _heights(self, number: int) -> list[int]:
         """Rows of bands that are tried, most first: each band loads the weights again."""
@@ -126,12 +137,15 @@ class PanelChoices:
         return sorted({-(-rows // count) for count in _counts(MOST_BANDS, rows)}, reverse=True)
 
     def _widest(self, number: int, rows: int, beta: int) -> _PassFigures | None:
-        """The widest panels that fit with bands of so many rows."""
-        for panels in self._panels(number, rows):
-            figures = self._figures(number, panels)
-            if figures.buffer < beta and figures.weights < self._weight_buffer:
-                return figures
-        return None
+        """The widest panels that fit with bands of so many rows: wider ones need more."""
+        panels = [*self._panels(number, rows)]
+        widest = bisect_left(panels, x=True, key=lambda one: self._has_room(self._figures(number, one), beta))
+        if widest == len(panels):
+            return None
+        return self._figures(number, panels[widest])
+
+    def _has_room(self, figures: _PassFigures, beta: int) -> bool:
+        return figures.buffer < beta and figures.weights < self._weight_buffer
 
     def _panels(self, number: int, rows: int) -> Iterator[Panels]:
         """Panels of as equal widths as the chip allows, widest first."""
