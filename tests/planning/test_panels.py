@@ -14,12 +14,15 @@ from onnx import helper, numpy_helper
 
 from lfopt.app.pipeline import load_network
 from lfopt.frontend import from_model
-from lfopt.ir import Compute, DramBytes, Graph, Hardware, Plan, PlannedGroup
+from lfopt.ir import Compute, DramBytes, Graph, Hardware, Plan, PlannedGroup, Transfer, unfold
+from lfopt.ops import bits
 from lfopt.ops.reference import reference
 from lfopt.planning import NEVER, GroupCosts, totals_of
+from lfopt.planning.chains.stages import StageBuilder
 from lfopt.planning.modes.passes import PanelsMode
 from lfopt.planning.panels.norms import NormGroup
 from lfopt.planning.plans.drafts import executable
+from lfopt.planning.steps.layout import BufferLayout
 from simulator.interpreter.execute import execute
 from simulator.recount import recount
 from tests.agreement import disagreements
@@ -225,6 +228,21 @@ def test_more_buffer_never_moves_more(beta: int) -> None:
         if small is not None:
             assert large is not None
             assert large.dram_bytes <= small.dram_bytes
+
+
+def test_a_group_may_be_a_stage_of_a_chain() -> None:
+    """With what is normalized on chip before it: the same products, and the map is not loaded."""
+    for block in cases(some(range(90))):
+        flow = block.costs.dataflow
+        mask = block.norm.mask
+        layout = BufferLayout(flow, block.costs.hardware)
+        x = flow.operands[block.norm.norm][0].map
+        enter = frozenset(() if flow.makes(mask, x) else (x,))
+        scheduled = block.group.places, block.group.steps
+        stage = StageBuilder(layout, mask, scheduled, enter, frozenset()).stage()
+        assert stage.macs == sum(flow.macs[i] for i in bits(mask))
+        loads = (step for step in unfold(stage.nodes) if isinstance(step, Transfer))
+        assert not enter & {flow.map_index.get(step.tensor, -1) for step in loads}
 
 
 def test_a_network_without_norms_has_no_groups() -> None:

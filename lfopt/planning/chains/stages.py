@@ -323,6 +323,8 @@ def _macs(flow: Dataflow, nodes: Sequence[Node]) -> Fraction:
             macs += node.count * _macs(flow, node.body)
         elif isinstance(node, Compute) and all(stop > start for start, stop in node.boxes[0]):
             op = flow.position[node.operator]
+            if not flow.macs[op]:  # statistics of a norm come in parts as well, and are no products
+                continue
             call = flow.calls[op]
             share = Fraction(box_elements(node.boxes[0]), box_elements(whole(flow.calls[op].result)))
             if node.inputs is not None and call.attention is not None:
