@@ -21,6 +21,7 @@ from lfopt.ir.cost import Mode
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.excerpt import excerpt
 from lfopt.planning import NEVER, GroupCosts, Traffic, recompute_left
+from lfopt.planning.steps.place_names import tensor_in
 from search.exact import solve
 from search.options import SearchOptions
 from search.partition import Partitions
@@ -113,9 +114,7 @@ def need_of(costs: GroupCosts, mask: int) -> BufferNeed:
         weights = sum(use.bytes for use in uses if use.kind == "weights")
         uses = [use for use in uses if use.kind != "weights"]
     uses_of_maps = [
-        BufferOccupant(
-            use.what, _role(flow, mask, flow.map_index[use.what]) if use.kind == "map" else use.kind, *use[2:]
-        )
+        BufferOccupant(use.what, _role(flow, mask, use.what) if use.kind == "map" else use.kind, *use[2:])
         for use in uses
         if use.bytes
     ]
@@ -124,7 +123,9 @@ def need_of(costs: GroupCosts, mask: int) -> BufferNeed:
     return BufferNeed(mode, needed, beta, tuple(uses_of_maps), least + 1, weights=weights)
 
 
-def _role(flow: Dataflow, mask: int, m: int) -> Role:
+def _role(flow: Dataflow, mask: int, name: str) -> Role:
+    """What a map is to a group, by the name of its place."""
+    m = flow.map_index[name if name in flow.map_index else tensor_in(name)]
     if flow.producer[m] < 0 or not mask >> flow.producer[m] & 1:
         return "input"
     if flow.is_output[m] or flow.readers[m] & ~mask:
@@ -246,7 +247,7 @@ def _crossings(costs: GroupCosts, mask: int, groups: tuple[int, ...]) -> tuple[C
     for m in sorted({m for i in bits(mask) for m in (*flow.results[i], *(o.map for o in flow.operands[i]))}):
         maker = owner.get(flow.producer[m], -1)
         loaded = tuple(sorted({owner[i] for i in bits(flow.readers[m] & mask)} - {maker}))
-        role = _role(flow, mask, m)
+        role = _role(flow, mask, flow.maps[m].name)
         times = len(loaded) - (role == "input") + (role == "inner" and bool(loaded))
         if times > 0:
             size = costs.hardware.dram_bytes(flow.maps[m])

@@ -10,7 +10,7 @@ from lfopt.planning.line_buffers.lbdf import LineBuffers
 from lfopt.planning.nest.lowering import Lowering, lower_priced
 from lfopt.planning.nest.places import Placement
 from lfopt.planning.nest.price import NestPricing
-from lfopt.planning.nest.tree import PartialSums
+from lfopt.planning.nest.tree import LateInput, PartialSums
 from lfopt.planning.passes.price import PassesPrice, price_nest
 from lfopt.planning.passes.tree import Nest
 from lfopt.planning.steps.layout import BufferLayout
@@ -77,7 +77,10 @@ class PassesLowering:
         """(name, place) of what the pass that takes the most of the buffer has there; maps by their names."""
         names = {place: self._name(key) for key, place in self.kept_at.items()}
         for placement in self.placements:
-            names |= {k: self.flow.maps[m].name for m, k in placement.at.items() if isinstance(m, int)}
+            for key, k in placement.at.items():
+                m = key.map if isinstance(key, LateInput) else key
+                if isinstance(m, int):
+                    names[k] = self.flow.maps[m].name
         store_of = self.layout.hardware.store_of
 
         def taken(own: Sequence[int]) -> int:

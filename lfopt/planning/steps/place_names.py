@@ -14,6 +14,18 @@ def used_as(use: str) -> str:
     return f" as {use}"
 
 
+def tensor_in(name: str) -> str:
+    """The tensor that a place of this name is called after; the name itself where it has no suffix.
+
+    >>> tensor_in("conv.out beside"), tensor_in("conv.out~")
+    ('conv.out', 'conv.out~')
+    """
+    for suffix in SUFFIXES:
+        if name.rstrip("~").endswith(suffix):
+            return name.rstrip("~").removesuffix(suffix)
+    return name
+
+
 SUFFIXES = (
     IN_BLOCKS,
     BESIDE,
