@@ -1,16 +1,18 @@
 """The passes of a group around a barrier (mode gated), as `lfopt.planning.gated.sizes` chose to run it.
 
-in passes
-keep so many channels of the map, what the reductions make, what gates it
-channels, slices                        (of the map; the same in both loops)
-line buffers: ahead, reductions
-in turn                                 (the operators between: vectors)
-channels, blocks
-at once: a vector
-channels, parts                         (of the tail's result)
-rows, bands
-channels, slices, summed by the tail
-line buffers: behind, tail        (and ahead, where slices are made again)
+Loops over slices of the map have the same blocks in both phases:
+
+    in passes
+      keep so many channels of the map, what the reductions make, what gates it
+      channels, slices
+        line buffers: ahead, reductions
+      in turn                                 (the operators between: vectors)
+        channels, blocks
+          at once: a vector
+      channels, parts                         (of the tail's result)
+        rows, bands
+          channels, slices, summed by the tail
+            line buffers: behind, tail        (and ahead, where slices are made again)
 """
 
 from __future__ import annotations
@@ -41,22 +43,22 @@ class GatedNests:
         self.block = sizes.block
         self.flow = sizes.flow
         self.slices = Blocks.of_size(choice.width, sizes.channels, anew=(choice.kept,))
-        # whether all of the map stays, made or loaded at once
-        self.whole = choice.kept == sizes.channels and (sizes.inside or self.slices.count == 1)
+        # maps that stay between passes: of their channels so many, 0: all
+        self.kept = dict.fromkeys((*sizes.folded, *sizes.gates), 0)
+        if choice.option.stays:
+            self.kept[sizes.input] = 0
+        if choice.kept:
+            # all of the map stays as a whole where it is made, or loaded at once
+            is_whole = choice.kept == sizes.channels and (sizes.inside or self.slices.count == 1)
+            self.kept[sizes.map] = 0 if is_whole else choice.kept
 
     def passes(self) -> Passes:
         """The passes, and what stays between them."""
-        sizes = self.sizes
-        kept = dict.fromkeys((*sizes.folded, *sizes.gates), 0)
-        if self.choice.option.stays:
-            kept[sizes.input] = 0
-        if self.choice.kept:
-            kept[sizes.map] = 0 if self.whole else self.choice.kept
         passes = [self._ahead()]
         if self.block.vectors:
             passes.append(self._vectors())
         passes.append(self._behind())
-        return Passes(tuple(passes), kept)
+        return Passes(tuple(passes), self.kept)
 
     # -- the passes ------------------------------------------------------------------------------------------
 
@@ -65,9 +67,8 @@ class GatedNests:
         sizes = self.sizes
         rows, _ = self.choice.rows
         operators = tuple(sorted((*self.block.ahead, *self.block.folds)))
-        leaf = (
-            RowLeaf(operators, at_once=True) if rows >= sizes.height else RowLeaf(operators, band_rows=rows)
-        )
+        at_once = rows >= sizes.height
+        leaf = RowLeaf(operators, at_once=at_once, band_rows=1 if at_once else rows)
         root = self._by_slices(leaf)
         homes: dict[Held, Node] = dict.fromkeys((*self._made(self.block.ahead), *sizes.ahead_reads), leaf)
         homes[sizes.map] = leaf
@@ -148,11 +149,7 @@ class GatedNests:
                 homes |= dict.fromkeys(names, root)
             else:
                 passing += names
-        whole = {*self.sizes.folded, *self.sizes.gates}
-        if self.choice.option.stays:
-            whole.add(self.sizes.input)
-        if self.whole:
-            whole.add(self.sizes.map)
+        whole = {m for m, channels in self.kept.items() if not channels}
         homes = {held: home for held, home in homes.items() if held not in whole}
         streams = (Stream(root, frozenset(passing), slots),) if passing else ()
         return GroupNest(root, homes, streams, complete=True)

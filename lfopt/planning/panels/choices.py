@@ -175,8 +175,7 @@ class PanelChoices:
             around = PassMaps(self.flow, passes).around(own)
             price = self.pricing.price(passes.masks[own], passes.passes[own], around=around)
             needs = pass_needs(price)
-            stays = self._statistics_bytes
-            buffer = needs["buffer"] + stays
+            buffer = needs["buffer"] + self._statistics_bytes
             weights = needs.get("weight buffer", 0)
             self._known[key] = _PassFigures(panels, buffer, weights, price.dram.total)
         return self._known[key]
