@@ -35,7 +35,7 @@ from lfopt.isa.tables import Counter
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, dram_at_port
-from lfopt.rewrite.copies import without_copies
+from lfopt.rewrite.covers import without_copies
 from search.result import Result
 from simulator.model.simulate import simulate
 

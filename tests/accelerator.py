@@ -13,8 +13,8 @@ from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, Plan
 from lfopt.planning import SCHEMES as SCHEME_ROWS
 from lfopt.planning import GroupCosts, Traffic, link
-from lfopt.rewrite.copies import barriers, with_copies
 from search.exact import solve
+from tests.covers import with_random_copies
 from tests.random_plans import SCHEMES, in_integers, planned, random_inputs, random_scheme
 
 LANES = 16
@@ -276,14 +276,7 @@ def random_plan(seed: int, lanes: int = LANES) -> tuple[Plan, Graph, dict[str, n
     graph, inputs = in_integers(graph, random_inputs(graph, rng), rng)
     hardware = accelerator_hardware(int(2 ** rng.uniform(11, 13.5 if scheme == "all" else 16)), lanes)
     if SCHEME_ROWS[scheme].copies:
-        graph, _ = with_copies(
-            graph,
-            {
-                b.reduction: b.cones[int(rng.integers(len(b.cones)))]
-                for b in barriers(graph)
-                if rng.random() < 0.7
-            },
-        )
+        graph, _ = with_random_copies(graph, rng)
     costs = GroupCosts.of(graph, hardware, Traffic.TILED, scheme=scheme)
     groups = (
         solve(costs).groups if costs.dataflow.running and rng.random() < 0.5 else random_scheme(costs, seed)

@@ -20,7 +20,7 @@ from lfopt.ir import Cost, Graph, Hardware, InvalidConfig, LfoptError, Plan, Sch
 from lfopt.ir.cost import Mode
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.excerpt import excerpt
-from lfopt.planning import NEVER, GroupCosts, Traffic, recompute_left
+from lfopt.planning import NEVER, GroupCosts, Traffic
 from lfopt.planning.steps.place_names import tensor_in
 from search.exact import solve
 from search.options import SearchOptions
@@ -372,9 +372,7 @@ def costs_of_plan(plan: Plan, graph: Graph, hardware: Hardware, scheme: Scheme |
     traffic = Traffic.ONCE if plan.traffic == "paper" else Traffic(plan.traffic)
     groups = [group.nodes for group in plan.groups] if scheme in (None, plan.scheme) else None
     space = {"scheme": scheme or plan.scheme, "epilogue": plan.epilogue}
-    return GroupCosts.of(
-        graph, hardware, traffic, **space, max_recompute=recompute_left(plan, graph), groups=groups
-    )
+    return GroupCosts.of(graph, hardware, traffic, **space, max_recompute=plan.max_recompute, groups=groups)
 
 
 # -- as JSON -------------------------------------------------------------------------------------------------

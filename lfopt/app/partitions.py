@@ -20,7 +20,6 @@ from lfopt.ir.names import one_line, plural
 from lfopt.ops import Dataflow
 from lfopt.planning import GIVEN, GroupCosts, PlanDraft, Traffic, executable, masks_of, relink, up_to
 from lfopt.planning.defaults import BAND_ROWS
-from lfopt.planning.groups.repeats import left_for_groups
 from lfopt.planning.steps.limit import Unwritten
 from lfopt.planning.written.text import operators_of_text, parse_nest
 from search.result import Result
@@ -92,7 +91,7 @@ def judge(
     space: dict[str, Any] = {
         "scheme": config.scheme,
         "epilogue": config.epilogue,
-        "max_recompute": left_for_groups(graph, config.max_recompute),
+        "max_recompute": config.max_recompute,
     }
     costs = GroupCosts.of(
         graph, config.hardware, Traffic(config.traffic), **space, groups=None if illegal else whole

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from onnx import ModelProto
 
+from lfopt.app.chains import with_chains
 from lfopt.app.config import Config, SearchConfig
 from lfopt.app.constraints import check_names, kept
 from lfopt.app.deadline import LEAST_SECONDS, Deadline, ReportProgress
@@ -23,7 +24,7 @@ from lfopt.app.options import GuidanceName
 from lfopt.app.overlap import overlapped
 from lfopt.app.plans import make_draft, write_files
 from lfopt.app.pytorch import TorchModel
-from lfopt.app.recompute import Recomputed, costs_of, may_copy, recompute
+from lfopt.app.recompute import Recomputed, costs_of, macs_allowed, macs_of, may_copy, recompute
 from lfopt.app.verify import require_true
 from lfopt.frontend import InputShapes, from_model, load
 from lfopt.fusion import CostModel
@@ -39,7 +40,6 @@ from lfopt.planning import (
     MadeSteps,
     PlanDraft,
     executable,
-    link,
     up_to,
 )
 from lfopt.planning.costs.alike import Prices
@@ -53,8 +53,6 @@ from search.partition import Partition, Partitions
 from search.result import Result, unfused
 
 ZOO = "zoo:"
-# share of the time limit that maps between groups may be looked at
-CHAINS = 0.1
 Model = str | os.PathLike[str] | ModelProto | TorchModel  # an ONNX file, zoo:NAME, or what is in memory
 T = TypeVar("T")
 
@@ -214,9 +212,6 @@ class JobOutcome:
     interrupted: bool  # by Ctrl-C, which stops the job, not just one of its methods
     proven: bool  # whether the search for the fewest bytes came to its end
     deadline: Deadline  # of the whole job, its steps included
-    # whether no other groups move less; of a network with copies: with these; if nothing stays on chip
-    # between groups: without that
-    optimal: bool
     first: FirstPlan  # the plan that is written where the steps of the draft are not made in time
     first_draft: Callable[[], PlanDraft]  # of that plan
 
@@ -230,7 +225,7 @@ class JobOutcome:
         groups = tuple(outlined.mask for outlined in draft.outlines)
         best = self.best._replace(result=replace(self.best.result, groups=groups))
         known = {"graph": draft.graph, "costs": draft.costs, "judged": None}
-        return replace(self, draft=draft, best=best, proven=False, optimal=False, **known)
+        return replace(self, draft=draft, best=best, proven=False, **known)
 
     @cached_property
     def network(self) -> Dataflow:
@@ -278,7 +273,7 @@ def find_plan(
         check_names(Dataflow.of(graph), config.constraints)
     lap("load")
     deadline = loaded = deadline.after_loading()
-    costs = costs_of(config, graph, lambda: loaded.late("bounds"))
+    costs = costs_of(config, graph, late=lambda: loaded.late("bounds"))
     first_plan = FirstPlan(graph, costs)
     stopped = False  # by Ctrl-C before the search
     if config.search.time_limit is not None:
@@ -312,7 +307,9 @@ def find_plan(
         begun = (first_plan.groups,) if first_plan.groups and first.method == "exact" else ()
         result = _searched(costs, timed(first, methods), 0, report, begun)
         searched = Recomputed(graph, (), costs, result, optimal=False)
-    graph, copies, costs, result, optimal = searched._replace(result=kept(searched.costs, searched.result))
+    network = graph
+    searched = searched._replace(result=kept(searched.costs, searched.result))
+    graph, copies, costs, result, optimal, *_ = searched
     bound = result.lower_bound_bytes
     runs = [SearchRun(result, first.guidance)]
     lap(runs[-1].name)
@@ -328,12 +325,14 @@ def find_plan(
     front = next((run.result.front for run in runs if run.result.front), ())
     judged = None
     if SCHEMES[config.scheme].chains and first.wanted == Objective():
-        linked = best._replace(result=_linked(costs, best.result, deadline, report))
-        runs = [linked if run is best else run for run in runs]
-        best = linked
+        linked = with_chains(searched, best.result, macs_allowed(config, network), deadline, report)
+        graph, copies, costs, result, optimal, *_ = linked
+        changed = best._replace(result=result)
+        runs = [changed if run is best else run for run in runs]
+        best = changed
         lap("chains")
         bound = costs.proven_bytes(bound, copies)
-    proven = optimal or best.result.dram_bytes <= bound
+    proven = optimal or searched.ended or best.result.dram_bytes <= bound
     bands = up_to(costs, None if config.band_rows == "max" else config.band_rows or BAND_ROWS)
 
     def drafted(result: Result, guidance: GuidanceName) -> PlanDraft:
@@ -356,7 +355,8 @@ def find_plan(
         best = stayed
         lap("second level")
     if config.traffic == "tiled" and not (first.wanted == Objective() and deadline.late("cycles")):
-        judged = _judged(costs, config, best.result, deadline, report)
+        most_macs = macs_allowed(config, network) if copies else None
+        judged = _judged(costs, config, best.result, deadline, report, most_macs)
         changed = best._replace(result=judged.result)
         runs = [changed if run is best else run for run in runs]
         best = changed
@@ -366,7 +366,6 @@ def find_plan(
     if config.hardware.l2_bytes and first.wanted == Objective() and not interrupted:
         draft = in_other_ways(costs, best.result, draft, lambda searched: drafted(searched, best.guidance))
     lap("plan")
-    optimal = draft.plan.totals.proof == "optimal" or (optimal and not config.hardware.l2_bytes)
     return JobOutcome(
         graph,
         costs,
@@ -379,7 +378,6 @@ def find_plan(
         interrupted,
         proven,
         deadline,
-        optimal,
         first_plan,
         lambda: first_plan.draft(best.result, bound, config.recompute_allowed, first.objective),
     )
@@ -400,31 +398,27 @@ def _searched(
 
 
 def _judged(
-    costs: GroupCosts, config: Config, searched: Result, deadline: Deadline, report: ReportProgress | None
+    costs: GroupCosts,
+    config: Config,
+    searched: Result,
+    deadline: Deadline,
+    report: ReportProgress | None,
+    most_macs: int | None,
 ) -> ObjectiveResult:
-    """The plan that the objective wants. Ctrl-C leaves that of the fewest bytes."""
+    """The plan that the objective wants. Ctrl-C leaves that of the fewest bytes.
+
+    `most_macs`: multiply-accumulates of the plan at the most; None: groups do not have too many.
+    """
+    choose = break_ties if config.search.wanted == Objective() else plan_for
     try:
-        return (break_ties if config.search.wanted == Objective() else plan_for)(
-            costs, config, searched, report, deadline
-        )
+        judged = choose(costs, config, searched, report, deadline)
     except KeyboardInterrupt:
         return ObjectiveResult(None, 0, replace(searched, interrupted=True))
-
-
-def _linked(costs: GroupCosts, searched: Result, deadline: Deadline, report: ReportProgress | None) -> Result:
-    """With maps that stay on chip between groups. Ctrl-C leaves the groups as they are."""
-    over = deadline.clock("chains", CHAINS)
-
-    def late(done: int) -> bool:
-        if report is not None:
-            report(f"chains: {done:,} stages worked out", 1.0)
-        return searched.interrupted or over()
-
-    try:
-        groups = link(costs, searched.groups, late)
-    except KeyboardInterrupt:
-        return replace(searched, interrupted=True)
-    return replace(searched, groups=groups, dram_bytes=costs.dram_bytes(groups))
+    if most_macs is not None and macs_of(costs, judged.result.groups) > most_macs:
+        for group in judged.result.groups:  # in the way of the fewest bytes
+            costs.take(group, None)
+        return ObjectiveResult(None, 0, searched)
+    return judged
 
 
 def _despite_ctrl_c(action: Callable[[], T], interrupted: bool) -> tuple[T, bool]:

@@ -6,8 +6,8 @@ from lfopt.app.config import SearchConfig
 from lfopt.app.deadline import ReportProgress
 from lfopt.app.pipeline import run_search
 from lfopt.ir import Graph, Plan
-from lfopt.planning import GroupCosts, Traffic, recompute_left
-from lfopt.rewrite.copies import barriers, without_copies
+from lfopt.planning import GroupCosts, Traffic
+from lfopt.rewrite.covers import without_copies
 
 
 def proven_again(
@@ -16,7 +16,7 @@ def proven_again(
     """(verdict of the exact search on a plan's lower bound, lines for the claims that it refutes)."""
     space = {"scheme": plan.scheme, "epilogue": plan.epilogue, "constraints": plan.search.constraints}
     costs = GroupCosts.of(
-        graph, plan.hardware, Traffic(plan.traffic), **space, max_recompute=recompute_left(plan, graph)
+        graph, plan.hardware, Traffic(plan.traffic), **space, max_recompute=plan.max_recompute
     )
     # a bound of groups does not hold for a plan that keeps maps in the second level
     if plan.hardware.l2_bytes:
@@ -26,8 +26,9 @@ def proven_again(
     searched = run_search(costs, SearchConfig(time_limit=time_limit), report=report)
     bound = plan.totals.lower_bound_bytes
     proven = searched.lower_bound_bytes
-    # what is proven for these copies does not hold for others
-    if plan.max_recompute > 1 and barriers(original := without_copies(graph, plan.copies)):
+    # what is proven of plans with these copies does not hold for others
+    if plan.max_recompute > 1:
+        original = without_copies(graph, plan.copies)
         proven = GroupCosts.of(
             original, plan.hardware, Traffic(plan.traffic), **space
         ).bounds.recomputing_bytes

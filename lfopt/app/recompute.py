@@ -1,9 +1,9 @@
-"""Copies of operators that save DRAM bytes for their multiply-accumulates, and the plan with them."""
+"""Operators that are computed again where that saves DRAM bytes: the plan with them, and what they cost."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,10 +14,11 @@ from lfopt.ir import FREE, Copy, Graph
 from lfopt.ops import Dataflow
 from lfopt.planning import SCHEMES, GroupCosts, Traffic
 from lfopt.planning.costs.alike import Prices
-from lfopt.planning.groups.repeats import left_for_groups
+from lfopt.planning.costs.covers import CoverCosts
 from lfopt.planning.steps.limit import never
-from lfopt.rewrite.copies import barriers
-from search.copies import Copied, search_copies
+from lfopt.rewrite.covers import CoverGroup, write_cover
+from search.cover import Cover, search_covers
+from search.cover_path import CoverBudget
 from search.exact import solve
 from search.objectives import Objective
 from search.options import SearchOptions
@@ -30,42 +31,64 @@ POORER = (
     "auto"  # the richest scheme with nothing in flight, and the share of the time limit that it has first
 )
 POORER_SHARE = 0.3
+PARTITION_SHARE = 0.4  # of the time that is left then, for the plan in which nothing is computed again
+COVERS_END = 0.75  # share of the time limit that searches have by which covers end: chains take long
 
 
 class Recomputed(NamedTuple):
-    """A network with copies, and the plan that an exact search found for it."""
+    """A network with copies of what is computed again, and its plan."""
 
     graph: Graph
     copies: tuple[Copy, ...]
     costs: GroupCosts  # that the groups of the plan are of
-    result: Result  # its bound holds whatever is copied
-    optimal: bool  # whether no other plan of the network with these copies moves less
+    result: Result  # its bound holds whatever is computed again
+    # whether no plan moves less in which every operator is in one group, and this is one
+    optimal: bool
+    others: tuple[Recomputed, ...] = ()  # worse plans, which may be better once maps stay between groups
+    ended: bool = False  # whether the searches came to their ends, all of them in time
 
 
-def costs_of(config: Config, graph: Graph, late: Callable[[], bool] = never) -> GroupCosts:
-    """What groups of a network cost, as a configuration says: they repeat no more than its copies leave.
+def costs_of(
+    config: Config,
+    graph: Graph,
+    *,
+    late: Callable[[], bool] = never,
+    groups: Sequence[Sequence[str]] | None = None,
+) -> GroupCosts:
+    """What groups of a network cost, as a configuration says.
 
-    `late`: whether the time for bounds that take long is over.
+    `late`: whether the time for bounds that take long is over; `groups`: a partition of its operators, if
+    there is one.
     """
-    left = left_for_groups(graph, config.max_recompute)
     space = {
         "scheme": config.scheme,
         "epilogue": config.epilogue,
-        "max_recompute": left,
+        "max_recompute": config.max_recompute,
         "constraints": config.constraints,
         "late": late,
+        "groups": groups,
     }
     return GroupCosts.of(graph, config.hardware, Traffic(config.traffic), **space)
 
 
 def may_copy(config: Config) -> bool:
-    """Whether the job may have copies, and its search looks for them."""
+    """Whether the job may compute operators again, and its search looks for where that pays."""
     return (
         SCHEMES[config.scheme].copies
         and config.max_recompute > 1
         and config.search.method == "exact"
         and config.search.wanted == Objective()
     )
+
+
+def macs_allowed(config: Config, network: Graph) -> int:
+    """Multiply-accumulates that a plan may do; `network`: without copies."""
+    return int(sum(Dataflow.of(network).macs) * config.max_recompute)
+
+
+def macs_of(costs: GroupCosts, groups: Sequence[int]) -> int:
+    """Multiply-accumulates of groups, those that they repeat included."""
+    return sum(costs.macs(group) for group in groups)
 
 
 def recompute(
@@ -75,50 +98,38 @@ def recompute(
     parts: int = 1,
     report: ReportProgress | None = None,
 ) -> Recomputed:
-    """The plan of the fewest DRAM bytes with copies of operators, as far as `search_copies` finds them.
+    """The plan of the fewest DRAM bytes in which groups compute operators again, as far as covers find it.
 
-    The network is also planned with nothing in flight, in one pass, if there is much time left: where that
-    moves less, which is rare, it is what is planned. So it is at first, in the modes of the next poorer
-    scheme, where there is a time limit. Ctrl-C leaves the best plan so far.
+    The network is planned first with every operator in one group. It is also planned with nothing in flight,
+    in one pass, if there is much time left: where that moves less, which is rare, it is what is planned. So
+    it is at first, in the modes of the next poorer scheme, where there is a time limit. Ctrl-C leaves the
+    best plan so far.
 
     `first`: the plan to begin with; `parts`: searches that share the time that is left.
     """
     searches = _Searches(config, first, deadline, deadline.left("search", parts))
-    poorer, interrupted = searches.poorer()
-    copied = None if interrupted else searches.copied(report)
-    if copied is None:
-        interrupted = True
-        nothing = unfused(searches.model(first.graph), "exact")
-        copied = Copied(first.graph, (), nothing, 0, len(barriers(first.graph)))
-    interrupted = interrupted or copied.result.interrupted
-    result = copied.result
-    costs = searches.model(copied.graph)
-    best = Recomputed(copied.graph, copied.copies, costs, result, result.proof == "optimal")
-    if copied.barriers:
-        bound = searches.model(first.graph).bounds.recomputing_bytes
-    else:
-        bound = result.lower_bound_bytes
-    if not interrupted and searches.much_time_left:
-        try:
-            plain = searches.run(searches.plain, 1)
-            interrupted = plain.interrupted
-            if plain.dram_bytes < best.result.dram_bytes:
-                best = Recomputed(first.graph, (), searches.plain, plain, plain.proof == "optimal")
-                bound = min(bound, plain.lower_bound_bytes)
-        except KeyboardInterrupt:  # before this search began, or after it ended
-            interrupted = True
-    if poorer is not None and poorer.dram_bytes < best.result.dram_bytes:
-        plain = replace(poorer, dram_bytes=searches.plain.dram_bytes(poorer.groups))
-        best = Recomputed(first.graph, (), searches.plain, plain, optimal=False)
-        bound = min(bound, searches.plain.least_bytes)
-    least = min(bound, best.result.dram_bytes)
-    return best._replace(
-        result=replace(best.result, lower_bound_bytes=least, seconds=searches.spent, interrupted=interrupted)
+    try:
+        searches.run(report)
+    except KeyboardInterrupt:
+        searches.interrupted = True
+    best = searches.best
+    if best is None:
+        nothing = unfused(first.costs, "exact")
+        best = Recomputed(first.graph, (), first.costs, nothing, optimal=False)
+    least = min(first.costs.bounds.recomputing_bytes, searches.plain_bound, best.result.dram_bytes)
+    result = replace(
+        best.result,
+        lower_bound_bytes=least,
+        seconds=searches.spent,
+        interrupted=searches.interrupted,
+        groups_evaluated=searches.asked,
     )
+    others = tuple(plan for plan in searches.plans if plan.result is not best.result)
+    return best._replace(result=result, others=others, ended=searches.ended)
 
 
 class _Searches:
-    """The searches of one network with copies, which share prices and the time that is left."""
+    """The searches of one network, which share prices and the time that is left."""
 
     def __init__(self, config: Config, first: FirstPlan, deadline: Deadline, limit: float | None) -> None:
         """`limit`: seconds."""
@@ -128,9 +139,13 @@ class _Searches:
         self.limit = limit
         self.start = time.perf_counter()
         self.prices = Prices()
-        # of whole networks, by identity: each is planned, bounded and then written
-        self.known: dict[int, GroupCosts] = {id(first.graph): first.costs}
         self.plain = self._plain(config.scheme)  # with nothing in flight
+        self.best: Recomputed | None = None
+        self.plans: list[Recomputed] = []  # the best of each search
+        self.asked = 0  # groups whose price was asked for
+        self.plain_bound = first.costs.bounds.recomputing_bytes  # of plans with nothing in flight
+        self.interrupted = False
+        self.ended = False  # whether nothing was cut short
 
     @property
     def spent(self) -> float:
@@ -141,6 +156,9 @@ class _Searches:
     def much_time_left(self) -> bool:
         """Whether there is time for a search whose bounds take long."""
         return self.limit is None or self.spent < self.limit * PLAIN
+
+    def _late_for_covers(self) -> bool:
+        return self.limit is not None and self.spent > self.limit * COVERS_END
 
     def _late_bounds(self) -> bool:
         return self.deadline.late("bounds")
@@ -157,61 +175,87 @@ class _Searches:
         flow = Dataflow.of(self.first.graph) if known is None else known.dataflow
         return GroupCosts(flow, config.hardware, self.first.costs.traffic, **space, known=known)
 
-    def model(self, network: Graph) -> GroupCosts:
-        """Costs of a network, the one without copies or another."""
-        if id(network) not in self.known:
-            # holds the network: no other gets its identity
-            self.known[id(network)] = costs_of(self.config, network, self._late_bounds)
-        return self.known[id(network)]
+    def run(self, report: ReportProgress | None) -> None:
+        """One search after the other; `best` is the best plan so far. Raises KeyboardInterrupt at Ctrl-C."""
+        self._poorer()
+        self._partition()
+        self._covers(report)
+        self._nothing_in_flight()
 
-    def run(self, costs: GroupCosts, passes: int | None = None, share: float = 1.0) -> Result:
-        """An exact search in a share of the time that is left."""
+    def _searched(self, costs: GroupCosts, passes: int | None = None, share: float = 1.0) -> Result:
+        """An exact search over partitions in a share of the time that is left."""
         searched = self.prices.of(costs)  # whose bounds take a while too
         left = None if self.limit is None else max((self.limit - self.spent) * share, LEAST_SECONDS)
         begun = (self.first.groups,) if self.first.groups and costs is self.first.costs else ()
-        return solve(searched, SearchOptions(time_limit=left, passes=passes, start=begun))
+        result = solve(searched, SearchOptions(time_limit=left, passes=passes, start=begun))
+        self.asked += result.groups_evaluated
+        return result
 
-    def poorer(self) -> tuple[Result | None, bool]:
-        """(plan of the poorer scheme if there is time for it, whether there was a Ctrl-C)."""
+    def _take(self, plan: Recomputed) -> None:
+        """Keep a plan that moves fewer bytes than the best. Raises KeyboardInterrupt after a Ctrl-C."""
+        if self.best is None or plan.result.dram_bytes < self.best.result.dram_bytes:
+            self.best = plan
+        if plan.result.interrupted:
+            raise KeyboardInterrupt
+
+    def _poorer(self) -> None:
+        """In the modes of a poorer scheme, if there is time for it."""
         # what the first plan took to price, the poorer scheme takes too
         if self.limit is None or self.first.seconds > self.limit * POORER_SHARE / 2:
-            return None, False
+            return
         if self.config.constraints != FREE:
-            return None, False
-        try:
-            poorer = self.run(self._plain(POORER, self.plain), share=POORER_SHARE)
-        except KeyboardInterrupt:  # before this search began, or after it ended
-            return None, True
-        return poorer, poorer.interrupted
+            return
+        poorer = self._searched(self._plain(POORER, self.plain), share=POORER_SHARE)
+        again = replace(poorer, dram_bytes=self.plain.dram_bytes(poorer.groups))
+        self._take(Recomputed(self.first.graph, (), self.plain, again, optimal=False))
 
-    def copied(self, report: ReportProgress | None) -> Copied | None:
-        """The network with copies, and its plan; None at a Ctrl-C before there was one."""
-        graph = self.first.graph
-        late_bounds = self._late_bounds
+    def _partition(self) -> None:
+        """Every operator in one group."""
+        costs = self.first.costs
+        result = self._searched(costs, share=PARTITION_SHARE)
+        plan = Recomputed(self.first.graph, (), costs, result, optimal=result.proof == "optimal")
+        self.plans.append(plan)
+        self.ended = plan.optimal
+        self._take(plan)
 
-        def estimate(part: Graph) -> int:
-            searched = self.run(costs_of(self.config, part, late_bounds), 1)
-            if searched.interrupted:
-                raise KeyboardInterrupt
-            return searched.dram_bytes
+    def _covers(self, report: ReportProgress | None) -> None:
+        """Operators in several groups."""
+        best = self.best
+        assert best is not None
+        most_macs = macs_allowed(self.config, self.first.graph)
 
-        def runs(part: Graph) -> bool:
-            costs = costs_of(self.config, part, late_bounds)
-            return costs.price(costs.dataflow.everything) is not None
-
-        def progress(done: int, total: int, best: int) -> None:
+        def progress(what: str, least: int | None) -> None:
             if report is not None:
-                report(f"copies: choice {done} of at most {total}, best plan {best:,} B", done / total)
+                moved = best.result.dram_bytes if least is None else least
+                report(f"covers: {what}, best plan {moved:,} B", 1.0)
 
-        try:
-            return search_copies(
-                graph,
-                lambda network: self.run(self.model(network)),
-                estimate,
-                runs,
-                most_macs=int(sum(self.plain.dataflow.macs) * self.config.max_recompute),
-                late=lambda: self.limit is not None and self.spent > self.limit,
-                progress=progress,
-            )
-        except KeyboardInterrupt:
-            return None
+        model = CoverCosts(self.first.costs)
+        budget = CoverBudget(self._late_for_covers)
+        partition = self.plans[0].result.groups
+        for cover in search_covers(model, most_macs, partition, budget, progress):
+            if cover.dram_bytes < best.result.dram_bytes:
+                self._take_cover(cover, most_macs)
+        self.asked += model.asked
+        self.ended = self.ended and not self._late_for_covers() and budget.sets >= 0
+
+    def _take_cover(self, cover: Cover, most_macs: int) -> None:
+        """Write a cover as a network with copies, and keep its plan if that moves fewer bytes."""
+        groups = [CoverGroup(step.operators, step.stores) for step in cover.steps]
+        written = write_cover(self.first.costs.dataflow, groups)
+        costs = costs_of(self.config, written.graph, late=self._late_bounds, groups=written.groups)
+        position = costs.dataflow.position
+        masks = tuple(sum(1 << i for i in {position[name] for name in names}) for names in written.groups)
+        if any(costs.price(mask) is None for mask in masks) or macs_of(costs, masks) > most_macs:
+            return
+        result = Result("exact", masks, costs.dram_bytes(masks), 0, 1, len(masks), 0.0)
+        plan = Recomputed(written.graph, written.copies, costs, result, optimal=False)
+        self.plans.append(plan)
+        self._take(plan)
+
+    def _nothing_in_flight(self) -> None:
+        """Every operator by itself, if there is much time left."""
+        if not self.much_time_left:
+            return
+        result = self._searched(self.plain, 1)
+        self.plain_bound = result.lower_bound_bytes
+        self._take(Recomputed(self.first.graph, (), self.plain, result, result.proof == "optimal"))

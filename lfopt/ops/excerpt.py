@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lfopt.ir import Graph, Operator
-from lfopt.ops.dataflow import Dataflow
+from lfopt.ops.dataflow import Dataflow, bits
 
 
-def excerpt(flow: Dataflow, mask: int) -> Graph:
+def excerpt(flow: Dataflow, mask: int, stores: int | None = None) -> Graph:
     """The operators of a group, and the views between them, as a graph.
 
-    Its inputs are the maps read from outside, its outputs those that are needed outside.
+    Its inputs are the maps read from outside. `stores`: mask of the maps that are its outputs; None: those
+    that are needed outside.
     """
     graph = flow.graph
     behind = flow.behind
@@ -30,6 +31,6 @@ def excerpt(flow: Dataflow, mask: int) -> Graph:
         graph,
         operators=tuple(reversed(kept)),
         inputs=tuple(name for name in read if name not in produced),
-        outputs=tuple(flow.maps[m].name for m in flow.leaving(mask)),
+        outputs=tuple(flow.maps[m].name for m in (flow.leaving(mask) if stores is None else bits(stores))),
         notes=(),
     ).without_unused()

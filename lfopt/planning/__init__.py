@@ -1,11 +1,11 @@
 """From a fusion scheme to a plan: buffer and DRAM bytes of every group, baselines."""
 
-from lfopt.planning.chains.linking import link, relink
+from lfopt.planning.chains.linking import KnownStages, link, relink
 from lfopt.planning.costs.baselines import epilogue_fused_bytes, epilogue_groups, layer_by_layer_bytes
 from lfopt.planning.costs.group_costs import GroupCosts, Traffic
 from lfopt.planning.modes import MODES, NEVER, SCHEMES
 from lfopt.planning.plans.band_rows import Propose, up_to
-from lfopt.planning.plans.drafts import GIVEN, MODEL, PlanDraft, draft, executable, plan, recompute_left
+from lfopt.planning.plans.drafts import GIVEN, MODEL, PlanDraft, draft, executable, plan
 from lfopt.planning.plans.outlines import (
     NO_OUTLINES,
     MadeSteps,
@@ -32,6 +32,7 @@ __all__ = [
     "NO_OUTLINES",
     "SCHEMES",
     "GroupCosts",
+    "KnownStages",
     "Limit",
     "MadeSteps",
     "Outline",
@@ -52,7 +53,6 @@ __all__ = [
     "outline",
     "plan",
     "plan_groups",
-    "recompute_left",
     "relink",
     "stored_maps",
     "total_dram",

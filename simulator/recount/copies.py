@@ -34,9 +34,8 @@ def not_copies(graph: Graph, copies: Sequence[Copy]) -> Iterator[str]:
             )
             return
         known.add(copy.name)
-        if not _alike(duplicate, original) or [same.get(name, name) for name in duplicate.inputs] != list(
-            original.inputs
-        ):
+        read = [[same.get(name, name) for name in operator.inputs] for operator in (duplicate, original)]
+        if not _alike(duplicate, original) or read[0] != read[1]:
             yield f"copies: {copy.name!r} does not do what {copy.of!r} does"
             return
         for new, old in zip(duplicate.outputs, original.outputs, strict=True):
@@ -74,4 +73,19 @@ def without_copies(graph: Graph, copies: Sequence[Copy]) -> Graph:
         for op in graph.operators
         if op.name not in gone
     ]
-    return replace(graph, operators=tuple(operators))
+    return replace(graph, operators=tuple(_in_order(operators)))
+
+
+def _in_order(operators: Sequence[Operator]) -> list[Operator]:
+    """The operators, each behind those that it reads: a copy may run before its original."""
+    maker = {tensor: op for op in operators for tensor in op.outputs if tensor}
+    ordered: dict[str, Operator] = {}
+    waiting = [*reversed(operators)]
+    while waiting:
+        op = waiting[-1]
+        missing = [maker[name] for name in op.inputs if name in maker and maker[name].name not in ordered]
+        if missing:
+            waiting += missing
+        else:
+            ordered[op.name] = waiting.pop()
+    return [*ordered.values()]

@@ -292,13 +292,9 @@ def _print_model(plan: Plan, outcome: JobOutcome, report: Report) -> None:
         network = sum(outcome.network.macs)
         out.print(f"{report.macs / 1e9:.3f} GMACs, {report.macs / max(network, 1):.2f} x the network's")
     if plan.copies:
-        if outcome.optimal:
-            proof = "no other groups with these copies move less, one by one"
-        else:
-            proof = "nothing is proven of these copies"
         out.print(
-            f"[dim]{len(plan.copies)} operators are computed again; {proof}; the lower bound holds whatever "
-            "is copied[/]",
+            f"[dim]{plural(len(plan.copies), 'operator')} computed again; the lower bound holds whatever is "
+            "computed again[/]",
             soft_wrap=True,
         )
     overlap = f", groups overlap by {report.overlapped_cycles:,}" if report.overlapped_cycles else ""

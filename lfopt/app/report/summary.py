@@ -19,7 +19,7 @@ from lfopt.app.screen import mib, speed
 from lfopt.app.sizes import format_size, second_level
 from lfopt.ir import Graph, Plan, Report, SearchRecord
 from lfopt.ir.names import plural
-from lfopt.planning import GIVEN, MODES, GroupCosts, Traffic, masks_of, recompute_left
+from lfopt.planning import GIVEN, MODES, GroupCosts, Traffic, masks_of
 from simulator.model.simulate import simulate
 
 WARNINGS = 5  # disagreements that are written out
@@ -35,14 +35,13 @@ def page_of(
     """The page of a plan for this network. Raises InvalidPlan where the two do not belong together."""
     simulated = simulate(plan, graph)
     groups = [group.nodes for group in plan.groups]
-    left = recompute_left(plan, graph)
     costs = GroupCosts.of(
         graph,
         plan.hardware,
         Traffic(plan.traffic),
         scheme=plan.scheme,
         epilogue=plan.epilogue,
-        max_recompute=left,
+        max_recompute=plan.max_recompute,
         groups=groups,
     )
     masks = masks_of(costs.dataflow, groups)

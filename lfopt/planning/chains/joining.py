@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
+from math import ceil
 
 from lfopt.ir import Carry, Compute, Loop, Node, Place, Store, Transfer, dram_bytes, leaves, store_ends
 from lfopt.ops import Dataflow, bits
@@ -27,6 +29,7 @@ class Joining:
         self.inside = {flow.maps[m].name for m in inside.difference(flow.leaving(mask))}
         self.places: list[Place] = []
         self.nodes: list[Node] = []
+        self.macs = Fraction(0)
         self.lives: list[Life] = []
         self.stores: list[Store] = []  # per life: the buffer that it is in
         self.at: list[tuple[int, int]] = []  # per place: life, and bytes from its start
@@ -41,6 +44,7 @@ class Joining:
         `enter`, `leave`: maps that are on chip before and after it.
         """
         self.nodes += parameters
+        self.macs += stage.macs
         base = len(self.nodes)
         number = dict[int, int]()
         for m, k in stage.held.items():
@@ -117,4 +121,4 @@ class Joining:
             {node.tensor for node in leaves(nodes) if isinstance(node, Transfer) and node.kind == "spill"}
         )
         end = store_ends(places, self.layout.hardware)["buffer"]
-        return Linked(self.mask, places, nodes, end, dram_bytes(nodes), tuple(spilled))
+        return Linked(self.mask, places, nodes, end, dram_bytes(nodes), tuple(spilled), ceil(self.macs))

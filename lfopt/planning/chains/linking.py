@@ -18,7 +18,8 @@ Parameters of a stage are loaded before it, in the place of those of the stage b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate, groupby, takewhile
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from lfopt.ir import ACCESS, DramBytes, Store
 from lfopt.ops import bits
 from lfopt.planning.chains.joining import Joining
 from lfopt.planning.chains.stages import ChainStage, StageBuilder
+from lfopt.planning.costs.alike import Structures
 from lfopt.planning.costs.group_costs import GroupCosts
 from lfopt.planning.modes import NEVER, SCHEMES, Linked, Traffic
 from lfopt.planning.modes.mode import is_single
@@ -51,15 +53,29 @@ class Edge(NamedTuple):
     leave: Kept
 
 
+@dataclass
+class KnownStages:
+    """How stages run that were worked out, on one chip in one scheme. Those of one structure run alike."""
+
+    operators: dict[Hashable, int] = field(default_factory=dict[Hashable, int])  # see `Structures`
+    # (mode, bytes of buffer that it is given); None: no mode fits
+    choices: dict[Hashable, tuple[str, int] | None] = field(
+        default_factory=dict[Hashable, "tuple[str, int] | None"]
+    )
+
+
 def link(
-    costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool] = lambda _: False
+    costs: GroupCosts,
+    groups: Sequence[int],
+    late: Callable[[int], bool] = lambda _: False,
+    known: KnownStages | None = None,
 ) -> tuple[int, ...]:
     """The groups of a legal scheme, in an executable order, chained where that moves fewer bytes.
 
     The costs learn of the chains. `late`: whether the time is over, given how many stages were worked out;
-    then those are joined that were.
+    then those are joined that were. `known`: what was found of stages of other plans for the same chip.
     """
-    return _linked(costs, groups, late)
+    return _linked(costs, groups, late, known or KnownStages())
 
 
 def relink(costs: GroupCosts, groups: Sequence[int]) -> None:
@@ -69,18 +85,26 @@ def relink(costs: GroupCosts, groups: Sequence[int]) -> None:
     """
     for group in groups:
         if not is_single(group):
-            _linked(costs, (group,), lambda _: False, everywhere=True)
+            _linked(costs, (group,), lambda _: False, KnownStages(), everywhere=True)
 
 
 def _linked(
-    costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool], *, everywhere: bool = False
+    costs: GroupCosts,
+    groups: Sequence[int],
+    late: Callable[[int], bool],
+    known: KnownStages,
+    *,
+    everywhere: bool = False,
 ) -> tuple[int, ...]:
     if not SCHEMES[costs.scheme].chains or costs.traffic is Traffic.PAPER:
         return tuple(groups)
     linked: list[Linked | int] = []
     for constrained, run in groupby(groups, lambda group: bool(group & costs.rules.touched)):
         unlinked = [*run]
-        linked += unlinked if constrained else _Linking(costs, unlinked, late, everywhere=everywhere).run()
+        if constrained:
+            linked += unlinked
+        else:
+            linked += _Linking(costs, unlinked, late, known, everywhere=everywhere).run()
     for chain in linked:
         if isinstance(chain, Linked):
             costs.learn(chain)
@@ -89,9 +113,17 @@ def _linked(
 
 class _Linking:
     def __init__(
-        self, costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool], *, everywhere: bool
+        self,
+        costs: GroupCosts,
+        groups: Sequence[int],
+        late: Callable[[int], bool],
+        known: KnownStages,
+        *,
+        everywhere: bool,
     ) -> None:
         self.costs = costs
+        self.choices = known.choices
+        self.structures = Structures(costs.dataflow, known.operators)
         self.flow = costs.dataflow
         self.sizes = costs.groups
         self.late = lambda: late(len(self.known))
@@ -279,17 +311,19 @@ class _Linking:
             return NEVER
         if not edge.enter and not edge.leave:
             return price.dram_bytes
+        enter = frozenset(m for m, _ in edge.enter)
+        leave = frozenset(m for m, _ in edge.leave)
         if price.mode == ACCESS:  # in a chain it is executed
             once = self.sizes.once(mask)
-            return self._at_least(once.total, once, edge, mask)
+            return self._at_least(once.total, once, mask, enter, leave)
         if price.mode not in SCHEMES[self.costs.scheme].modes or not self.sizes.parameters_at_once(mask):
             return NEVER
-        return self._at_least(price.dram_bytes, self.costs.terms(mask).dram, edge, mask)
+        return self._at_least(price.dram_bytes, self.costs.terms(mask).dram, mask, enter, leave)
 
-    def _at_least(self, total: int, dram: DramBytes, edge: Edge, mask: int) -> int:
+    def _at_least(
+        self, total: int, dram: DramBytes, mask: int, enter: frozenset[int], leave: frozenset[int]
+    ) -> int:
         """Lower bound on `total` bytes: what remains if all that is loaded repeatedly is on chip."""
-        enter = {m for m, _ in edge.enter}
-        leave = {m for m, _ in edge.leave}
         read = {o.map for i in bits(mask) for o in self.flow.operands[i]}
         written = {m for i in bits(mask) for m in self.flow.results[i]}
         total -= sum(self.sizes.map_bytes[m] for m in (enter & read) - written) + sum(
@@ -303,7 +337,6 @@ class _Linking:
 
     def _work_out(self, edge: Edge) -> tuple[int, ChainStage | None]:
         """(DRAM bytes, stage) of the mode that moves the fewest, on the buffer that resident maps leave."""
-        costs = self.costs
         mask = self._mask(edge)
         enter = frozenset(m for m, _ in edge.enter)
         leave = frozenset(m for m, _ in edge.leave)
@@ -313,31 +346,63 @@ class _Linking:
         budgets = dict.fromkeys(
             (left, left - min(before, after), left - max(before, after), left - before - after)
         )
+        key = (
+            self.structures.key(mask),
+            self.structures.positions(mask, enter),
+            self.structures.positions(mask, leave),
+            tuple(budgets),
+            left,
+        )
+        if key in self.choices:
+            choice = self.choices[key]
+            stage = None if choice is None else self._stage(mask, *choice, enter, leave)
+        else:
+            choice, stage = self._fewest(mask, budgets, enter, leave, left)
+            self.choices[key] = choice
+        if stage is None:
+            return NEVER, None
+        return stage.dram.total + self.sizes.parameter_bytes(mask), stage
+
+    def _fewest(
+        self, mask: int, budgets: Iterable[int], enter: frozenset[int], leave: frozenset[int], left: int
+    ) -> tuple[tuple[str, int] | None, ChainStage | None]:
+        """((mode, bytes of buffer that it is given), stage) of the mode that moves the fewest bytes."""
+        ranked = self._ranked(mask, budgets, enter, leave)
+        choice: tuple[str, int] | None = None
+        best: ChainStage | None = None
+        for least, name, same in ranked:
+            if best is not None and least >= best.dram.total:
+                break
+            for budget in dict.fromkeys((same[0], same[-1])):  # a mode widens slices to fill what it is given
+                stage = self._stage(mask, name, budget, enter, leave)
+                better = stage is not None and (best is None or stage.dram.total < best.dram.total)
+                if stage is not None and better and self._fits(stage, enter, leave, left):
+                    choice = name, budget
+                    best = stage
+                    break
+        return choice, best
+
+    def _ranked(
+        self, mask: int, budgets: Iterable[int], enter: frozenset[int], leave: frozenset[int]
+    ) -> list[tuple[int, str, list[int]]]:
+        """(bytes that it moves at the least, mode, budgets) of ways to run a stage, fewest bytes first."""
+        costs = self.costs
         once = self.sizes.once(mask).total
         # (mode, bytes, buffer) to (bytes that it moves at the least, budgets)
         tried: dict[tuple[str, int, int], tuple[int, list[int]]] = {}
         for name in SCHEMES[costs.scheme].modes if costs.passes_rows(mask) else ():
+            mode = costs.modes[name]
             for budget in budgets:
-                price = costs.modes[name].price(mask, budget, once) if budget > 0 else None
-                if price is not None:
-                    least = self._at_least(
-                        price.dram_bytes, costs.modes[name].terms(mask, budget).dram, edge, mask
-                    )
-                    tried.setdefault((name, price.dram_bytes, price.required_bytes), (least, []))[1].append(
-                        budget
-                    )
-        best: tuple[int, ChainStage | None] = NEVER, None
-        for (name, _, _), (least, same) in sorted(tried.items(), key=lambda item: item[1][0]):
-            if least >= best[0]:
-                break
-            for budget in dict.fromkeys((same[0], same[-1])):  # a mode widens slices to fill what it is given
-                stage = self._stage(mask, name, budget, enter, leave)
-                if stage is not None and stage.dram.total < best[0] and self._fits(stage, enter, leave, left):
-                    best = stage.dram.total, stage
-                    break
-        if best[1] is None:
-            return best
-        return (best[0] + self.sizes.parameter_bytes(mask), best[1])
+                price = mode.price(mask, budget, once) if budget > 0 else None
+                if price is None:
+                    continue
+                key = name, price.dram_bytes, price.required_bytes
+                if key not in tried:
+                    dram = mode.terms(mask, budget).dram
+                    tried[key] = self._at_least(price.dram_bytes, dram, mask, enter, leave), []
+                tried[key][1].append(budget)
+        ways = [(least, name, same) for (name, *_), (least, same) in tried.items()]
+        return sorted(ways, key=lambda way: way[0])
 
     def _stage(
         self, mask: int, name: str, budget: int, enter: frozenset[int], leave: frozenset[int]

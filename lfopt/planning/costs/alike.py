@@ -6,7 +6,7 @@ Networks with other copies differ in a few blocks, and many blocks of a network 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Container, Hashable, Iterator
 
 from lfopt.fusion.cost_model import Adapted
 from lfopt.ir import Cost, Tensor
@@ -43,8 +43,11 @@ class Structures:
             if inputs[operand.input] != flow.maps[operand.map].name:
                 yield inputs[operand.input]
 
-    def key(self, group: int) -> Hashable:
-        """Structure of a group: equal for groups that differ in names and constant data alone."""
+    def key(self, group: int, stores: int | None = None) -> Hashable:
+        """Structure of a group: equal for groups that differ in names and constant data alone.
+
+        `stores`: mask of the maps that it stores; None: those that are needed outside.
+        """
         flow = self.flow
         maps = Numbers()
         constants = Numbers()
@@ -54,9 +57,20 @@ class Structures:
             key += [maps[m] for m in self._read[i]]
             for m in flow.results[i]:
                 key.append(maps[m])
-                key.append(flow.is_output[m] or bool(flow.readers[m] & ~group))
+                if stores is None:
+                    key.append(flow.is_output[m] or bool(flow.readers[m] & ~group))
+                else:
+                    key.append(bool(stores >> m & 1))
             key += [constants[name] for name in self._shared[i]]
         return tuple(key)
+
+    def positions(self, group: int, maps: Container[int]) -> tuple[int, ...]:
+        """Where these maps stand among those that a group touches, in the order in which it does."""
+        order = dict[int, int]()
+        for i in bits(group):
+            for m in (*(operand.map for operand in self.flow.operands[i]), *self.flow.results[i]):
+                order.setdefault(m, len(order))
+        return tuple(number for m, number in order.items() if m in maps)
 
     def _operator(self, op: int) -> int:
         if op not in self._operators:

@@ -26,7 +26,7 @@ from lfopt.ir import (
     Hardware,
     InvalidConfig,
 )
-from lfopt.ops import ATTENTION, Dataflow
+from lfopt.ops import ATTENTION, Dataflow, bits
 from lfopt.planning.bounds.bounds import Bounds
 from lfopt.planning.costs.pricing import GroupPricing
 from lfopt.planning.costs.rules import UNMET, Rules
@@ -52,9 +52,12 @@ from lfopt.planning.modes import (
     unnamed_modes,
 )
 from lfopt.planning.modes.mode import is_single
+from lfopt.planning.nest.price import NestPricing
+from lfopt.planning.passes.price import nest_macs
 from lfopt.planning.passes.tree import Nest
+from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.steps.limit import never
-from lfopt.rewrite.copies import without_copies
+from lfopt.rewrite.covers import without_copies
 
 KEPT = 1 << 16  # groups whose bounds are remembered
 
@@ -330,6 +333,24 @@ class GroupCosts:
     def dram(self, mask: int) -> DramBytes:
         """DRAM bytes of a group by class. See `terms`."""
         return self.terms(mask).dram
+
+    def macs(self, mask: int) -> int:
+        """Multiply-accumulates that a group may do at the most, in the mode that `evaluate` chose."""
+        mode = self.chosen(mask)
+        once = sum(self.dataflow.macs[i] for i in bits(mask))
+        if mode is None or not mode.whole:
+            return once
+        if isinstance(mode, ChainedMode):
+            return mode.macs(mask, self.hardware.buffer_bytes)
+        beta = self.hardware.buffer_bytes
+        scheduled = self._taken[mask].scheduled if mask in self._taken else mode.schedule(mask, beta, 1)
+        if scheduled.nest is None:
+            return once
+        return nest_macs(self._nests, mask, scheduled.nest)
+
+    @cached_property
+    def _nests(self) -> NestPricing:
+        return NestPricing(BufferLayout(self.dataflow, self.hardware), self.groups.line_buffers)
 
     def does_not_fit(self, mask: int) -> DoesNotFit:
         """The breakdown of what a group needs, in the mode of the scheme that needs the least buffer."""

@@ -21,7 +21,6 @@ from lfopt.ops import Call, Dataflow, bits
 from lfopt.ops.stages import least_parameters, one_by_one, parameter_sizes, stages, table_count
 from lfopt.planning.groups.compulsory import Compulsory
 from lfopt.planning.groups.epilogue import extends_epilogue, followed, is_epilogue_group
-from lfopt.planning.groups.repeats import settled
 from lfopt.planning.line_buffers.lbdf import LineBuffers
 from lfopt.planning.line_buffers.lines import Lines
 
@@ -114,19 +113,9 @@ class Groups:
         plain = all(len(call.parts) == 1 for call in flow.calls)
         return Compulsory(flow if plain else Dataflow.of(flow.graph), self.hardware)
 
-    @cached_property
-    def _settled(self) -> int:
-        return settled(self.dataflow)
-
     def most_macs(self, mask: int, allowed: float) -> float:
-        """Multiply-accumulates that a group may do: `allowed` times those of its operators.
-
-        Operators that have copies, and the copies, may do their own alone.
-        """
-        macs = self.dataflow.macs
-        return sum(macs[i] for i in bits(mask)) + (allowed - 1) * sum(
-            macs[i] for i in bits(mask & ~self._settled)
-        )
+        """Multiply-accumulates that a group may do: `allowed` times those of its operators."""
+        return allowed * sum(self.dataflow.macs[i] for i in bits(mask))
 
     def _read(self, m: int) -> _Read:
         flow = self.dataflow

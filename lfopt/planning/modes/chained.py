@@ -30,6 +30,7 @@ class Linked(NamedTuple):
     buffer_bytes: int  # F_beta, bytes
     dram: DramBytes
     spilled: tuple[str, ...]
+    macs: int  # multiply-accumulates of its stages
 
 
 class ChainedMode(ExecutionMode):
@@ -59,6 +60,10 @@ class ChainedMode(ExecutionMode):
         """One row at a time and one pass of weights for the chain: its stages have their own."""
         chain = self.known[mask, beta]
         return TrafficTerms(chain.dram, spilled=chain.spilled)
+
+    def macs(self, mask: int, beta: int) -> int:
+        """Multiply-accumulates of its stages, rounded up."""
+        return self.known[mask, beta].macs
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """The schedule that was found."""

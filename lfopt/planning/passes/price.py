@@ -46,6 +46,14 @@ def price_nest(pricing: NestPricing, mask: int, nest: Nest) -> NestPrice | Passe
     return pricing.price(mask, nest)
 
 
+def nest_macs(pricing: NestPricing, mask: int, nest: Nest) -> int:
+    """Multiply-accumulates of a group that runs as a nest says, with what is made again: at most."""
+    price = price_nest(pricing, mask, nest)
+    if isinstance(price, PassesPrice):
+        return price.macs
+    return int(price.macs[0])
+
+
 def pass_needs(price: NestPrice) -> dict[Store, int]:
     """Bytes that a pass takes itself, in each store."""
     hardware = price.layout.hardware

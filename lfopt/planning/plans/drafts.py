@@ -29,7 +29,6 @@ from lfopt.ops import Dataflow, bits
 from lfopt.planning.chains.linking import relink
 from lfopt.planning.costs.group_costs import GroupCosts, Traffic
 from lfopt.planning.defaults import BAND_ROWS, EPILOGUE, MAX_RECOMPUTE, SCHEME, TRAFFIC
-from lfopt.planning.groups.repeats import left_for_groups
 from lfopt.planning.modes import SCHEMES
 from lfopt.planning.plans.band_rows import Propose, up_to
 from lfopt.planning.plans.outlines import (
@@ -232,14 +231,6 @@ def draft(
         copies=copies,
     )
     return PlanDraft(graph, costs, unfinished, outlines)
-
-
-def recompute_left(plan: Plan, graph: Graph) -> float:
-    """Multiply-accumulates that a group of a plan may do over those of its operators.
-
-    What the plan is allowed, less what its copies take.
-    """
-    return left_for_groups(graph, plan.max_recompute)
 
 
 def executable(flow: Dataflow, groups: Sequence[int]) -> tuple[int, ...]:

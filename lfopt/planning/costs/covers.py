@@ -1,0 +1,111 @@
+"""What groups of covers cost: each is priced as a network of its own, whose outputs are what it stores.
+
+In a cover (`search.cover`) an operator may run in several groups, and a group stores only what is read later.
+What it costs follows from its operators and from what it stores, whatever else the network has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from lfopt.fusion import CoverPrice
+from lfopt.ir import FREE
+from lfopt.ops import Call, Dataflow, bits
+from lfopt.ops.excerpt import excerpt
+from lfopt.planning.costs.alike import Structures
+from lfopt.planning.costs.group_costs import GroupCosts
+from lfopt.planning.costs.schemes import seen_by
+from lfopt.planning.modes.mode import is_single
+
+
+class CoverCosts:
+    """The `CoverModel` of a network, with the modes of one scheme. Groups of one structure cost the same."""
+
+    def __init__(self, costs: GroupCosts) -> None:
+        """`costs`: of the groups of partitions of the network."""
+        self.costs = costs
+        self.dataflow = costs.dataflow
+        self.map_bytes = costs.groups.map_bytes
+        self.input_bytes = costs.bounds.reading.together
+        self.own_bytes = [
+            own[0] + parameters
+            for own, parameters in zip(costs.groups.own, costs.groups.parameters, strict=True)
+        ]
+        self.free = costs.bounds.through  # operators that are read through where they are alone
+        self._structures = Structures(costs.dataflow)
+        self._known: dict[Hashable, int | None] = {}
+        self._ways: dict[Hashable, Sequence[CoverPrice]] = {}
+        self.asked = 0  # groups of different structures that were priced
+
+    def dram_bytes(self, operators: int, stores: int, /) -> int | None:
+        """See `CoverModel`."""
+        if is_single(operators) and operators & self.free:
+            return 0
+        key = self._structures.key(operators, stores)
+        if key not in self._known:
+            self.asked += 1
+            costs, group = self._costs_of(operators, stores, self.costs.max_recompute)
+            price = costs.price(group)
+            self._known[key] = None if price is None else price.dram_bytes
+        return self._known[key]
+
+    def ways(self, operators: int, stores: int, /) -> Sequence[CoverPrice]:
+        """See `CoverModel`."""
+        if is_single(operators) and operators & self.free:
+            return (CoverPrice(0, 0),)
+        key = self._structures.key(operators, stores)
+        if key not in self._ways:
+            cheapest = self._way(operators, stores, self.costs.max_recompute)
+            once = sum(self.dataflow.macs[i] for i in bits(operators))
+            ways = [cheapest]
+            if cheapest is not None and cheapest.macs > once:
+                ways.append(self._way(operators, stores, 1.0))
+            self._ways[key] = [way for way in ways if way is not None]
+        return self._ways[key]
+
+    def _way(self, operators: int, stores: int, max_recompute: float) -> CoverPrice | None:
+        costs, group = self._costs_of(operators, stores, max_recompute)
+        price = costs.price(group)
+        if price is None:
+            return None
+        return CoverPrice(price.dram_bytes, costs.macs(group))
+
+    def _costs_of(self, operators: int, stores: int, max_recompute: float) -> tuple[GroupCosts, int]:
+        """(costs of a dataflow, mask of the group in it).
+
+        The dataflow is that of the network, where the group stores what is read outside.
+        `max_recompute`: multiply-accumulates that it may do over those of its operators.
+        """
+        costs = self.costs
+        needed_outside = sum(1 << m for m in self.dataflow.leaving(operators))
+        if stores == needed_outside and max_recompute == costs.max_recompute:
+            return costs, operators
+        alone = GroupCosts(
+            self._alone(operators, stores),
+            costs.hardware,
+            costs.traffic,
+            scheme=costs.scheme,
+            epilogue=costs.epilogue,
+            max_recompute=max_recompute,
+        )
+        return alone, alone.dataflow.everything
+
+    def _alone(self, operators: int, stores: int) -> Dataflow:
+        """A group as a network of its own. Its calls are those of the network, which know much already."""
+        costs = self.costs
+        part = excerpt(self.dataflow, operators, stores)
+        flow = seen_by(costs.scheme, part, costs.hardware, costs.traffic, None, FREE)
+        calls = [self._calls.get(_names(call), call) for call in flow.calls]
+        return replace(flow, calls=tuple(calls))
+
+    @cached_property
+    def _calls(self) -> dict[Hashable, Call]:
+        """Calls of the network, by what they are."""
+        return {_names(call): call for call in self.dataflow.calls}
+
+
+def _names(call: Call) -> Hashable:
+    """What tells a call from others of the same network: its operators."""
+    return call.attention is None, tuple(part.operator.name for part in call.parts)

@@ -1,0 +1,127 @@
+"""A network as the search for covers sees it: operators and maps as masks, and sums over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from lfopt.fusion import CoverModel
+from lfopt.ops import Dataflow, bits
+
+
+@dataclass(frozen=True, eq=False)
+class CoverNetwork:
+    """A network, or a part of one, as the search asks for it. Sets are masks, of operators or of maps."""
+
+    model: CoverModel
+    flow: Dataflow
+    reads: tuple[int, ...]  # per operator: mask of maps
+    makes: tuple[int, ...]  # per operator: mask of maps
+    inputs: int  # maps that are there before
+    goal: int  # maps that are to be stored
+    region: int  # operators that make the goal out of the inputs
+    stored_bytes: tuple[int, ...]  # per map: bytes that making it in DRAM takes at the least
+    below: tuple[int, ...]  # per map: operators of the region that it depends on
+    inside: tuple[int, ...]  # per map: those that these operators make
+    several: tuple[int, ...]  # results of operators with several, one of which is an output of the network
+    # groups, with what they store, that were found not to be legal
+    illegal: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+    map_sums: dict[int, int] = field(default_factory=dict[int, int])
+    stored_sums: dict[int, int] = field(default_factory=dict[int, int])
+    constants: dict[int, int] = field(default_factory=dict[int, int])
+    mac_sums: dict[int, int] = field(default_factory=dict[int, int])
+
+    @classmethod
+    def of(cls, model: CoverModel) -> CoverNetwork:
+        """Masks of a model's dataflow."""
+        flow = model.dataflow
+        inputs = sum(1 << m for m, producer in enumerate(flow.producer) if producer < 0)
+        outputs = sum(1 << m for m, is_output in enumerate(flow.is_output) if is_output)
+        stored = [
+            0 if producer < 0 or model.free >> producer & 1 else size
+            for producer, size in zip(flow.producer, model.map_bytes, strict=True)
+        ]
+        reads = tuple(sum(1 << m for m in {o.map for o in operands}) for operands in flow.operands)
+        makes = tuple(sum(1 << m for m in results) for results in flow.results)
+        several = tuple(results for results in makes if results & outputs and results & (results - 1))
+        below = tuple(0 if p < 0 else flow.ancestors[p] | 1 << p for p in flow.producer)
+        inside = tuple(sum(makes[i] for i in bits(operators)) for operators in below)
+        goal = outputs & ~inputs
+        region = 0
+        for m in bits(goal):
+            region |= below[m]
+        return cls(model, flow, reads, makes, inputs, goal, region, tuple(stored), below, inside, several)
+
+    def part(self, inputs: int, goal: int) -> CoverNetwork:
+        """The part that makes some maps, where others are there before."""
+        region = 0
+        waiting = self.makers(goal)
+        while waiting:
+            i = waiting.bit_length() - 1
+            region |= 1 << i
+            waiting = (waiting | self.makers(self.reads[i] & ~inputs)) & ~region
+        below = tuple(
+            operators & region if self.flow.makes(region, m) else 0 for m, operators in enumerate(self.below)
+        )
+        inside = tuple(sum(self.makes[i] for i in bits(operators)) for operators in below)
+        return replace(
+            self,
+            inputs=inputs,
+            goal=goal,
+            region=region,
+            below=below,
+            inside=inside,
+            constants={},
+        )
+
+    def stores_together(self, stores: int, could: int) -> bool:
+        """Whether results of an operator, one of which is an output of the network, are all stored, or none.
+
+        `could`: needed maps that the group makes. Only one run of an operator can make outputs.
+        """
+        return all(not stores & results or not could & results & ~stores for results in self.several)
+
+    def under(self, maps: int) -> int:
+        """Operators that maps depend on."""
+        operators = 0
+        for m in bits(maps):
+            operators |= self.below[m]
+        return operators
+
+    def makers(self, maps: int) -> int:
+        """Operators that make maps."""
+        operators = 0
+        for m in bits(maps):
+            operators |= 1 << self.flow.producer[m]
+        return operators
+
+    def bytes_of(self, maps: int) -> int:
+        """Bytes that loading maps takes at the least."""
+        if maps not in self.map_sums:
+            self.map_sums[maps] = sum(self.model.map_bytes[m] for m in bits(maps))
+        return self.map_sums[maps]
+
+    def bytes_stored(self, maps: int) -> int:
+        """Bytes that making maps in DRAM takes at the least."""
+        if maps not in self.stored_sums:
+            self.stored_sums[maps] = sum(self.stored_bytes[m] for m in bits(maps))
+        return self.stored_sums[maps]
+
+    def constants_of(self, operators: int) -> int:
+        """Bytes of constants of operators, and of the maps that are there before which they read."""
+        if operators not in self.constants:
+            reads = 0
+            size = 0
+            for i in bits(operators):
+                reads |= self.reads[i]
+                size += self.model.own_bytes[i]
+            for m in bits(reads & self.inputs):
+                from_outside = self.flow.producer[m] < 0
+                size += self.model.input_bytes[m] if from_outside else self.model.map_bytes[m]
+            self.constants[operators] = size
+        return self.constants[operators]
+
+    def macs_of(self, operators: int) -> int:
+        """Multiply-accumulates of operators, each once."""
+        if operators not in self.mac_sums:
+            self.mac_sums[operators] = sum(self.flow.macs[i] for i in bits(operators))
+        return self.mac_sums[operators]
