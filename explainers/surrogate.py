@@ -24,7 +24,7 @@ from explainers.trees import Trees
 from lfopt.ir import InvalidConfig
 from lfopt.ops import bits
 from lfopt.planning import GroupCosts
-from lfopt.planning.modes import MODES, AccessMode, PanelsMode, PatchesMode
+from lfopt.planning.modes import MODES
 
 JUDGES = ("cycles",)  # for which surrogates ship
 # rows made at a time, of which an operator's cycles and commands are known; 0: all at once
@@ -32,9 +32,8 @@ HEIGHTS = (1, 4, 0)
 SOME = 4  # rows of which it is looked at whether so many at a time fit
 LEAST = 2.0**-12  # share of the roofline below which a part of it is as good as none
 
-UNSEEN = (AccessMode, PatchesMode, PanelsMode)  # what ships was trained without groups in these modes
 # modes of groups that run, as a search finds them
-SEARCHED = tuple(name for name, mode in MODES.items() if not mode.given and mode not in UNSEEN)
+SEARCHED = tuple(name for name, mode in MODES.items() if not mode.given)
 PLANNED = 11 + len(SEARCHED)  # figures of the planner
 
 # (operator, rows made at a time, 0: all) -> (cycles, commands) on whole maps
