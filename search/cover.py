@@ -20,7 +20,8 @@ from search.cover_network import CoverNetwork
 from search.cover_path import UNIT, CoverBudget, CoverSearch, OutOfBudgetError, Step
 
 SIZES = (2, 4, 6, 8, 10, 12, 16, 20, 24)  # operators of a group at most, one search after the other
-LARGE = 12  # beyond this size, one that brings nothing is the last
+LARGE = 12  # beyond this size, one that brings next to nothing is the last
+NEXT_TO_NOTHING = 0.002  # of the bytes
 WHOLE_SETS = 200_000  # sets of operators that are grown for one size, at the most
 FIRST_PRICE = UNIT >> 12  # of a multiply-accumulate, where too many are computed again
 DEARER = 4  # how much more it costs in each next search
@@ -113,7 +114,8 @@ class _Whole:
             self.progress(f"groups of up to {size} operators", best)
             if allowance.spent:
                 return
-            if size >= len(self.network.flow) or (size > LARGE and best == before):
+            saved = 0 if best is None or before is None else before - best
+            if size >= len(self.network.flow) or (size > LARGE and saved <= NEXT_TO_NOTHING * (best or 0)):
                 break
         self.ended = True
 

@@ -11,8 +11,10 @@ from search.result import Result
 
 # share of the time limit that maps between groups may be looked at
 CHAINS = 0.5
-# of the bytes of the best plan, what others may move to be looked at as well, and how many plans in all
+# of the bytes of the best plan, what others may move to be looked at as well; how much more each moves than
+# the one before it at the least, since plans of about the same bytes are alike; and how many plans in all
 NEARLY = 1.15
+APART = 1.005
 LINKED = 5
 
 
@@ -51,6 +53,9 @@ def with_chains(
 def _nearly_as_good(searched: Recomputed) -> list[Recomputed]:
     """A plan, and others of its search that move little more, the fewest bytes first."""
     most = NEARLY * searched.result.dram_bytes
-    near = [plan for plan in searched.others if plan.result.dram_bytes <= most]
-    near.sort(key=lambda plan: plan.result.dram_bytes)
-    return [searched, *near][:LINKED]
+    plans = [searched]
+    for plan in sorted(searched.others, key=lambda plan: plan.result.dram_bytes):
+        moved = plan.result.dram_bytes
+        if APART * plans[-1].result.dram_bytes <= moved <= most:
+            plans.append(plan)
+    return plans[:LINKED]

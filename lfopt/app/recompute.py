@@ -32,7 +32,7 @@ POORER = (
 )
 POORER_SHARE = 0.3
 PARTITION_SHARE = 0.4  # of the time that is left then, for the plan in which nothing is computed again
-COVERS_END = 0.75  # share of the time limit that searches have by which covers end: chains take long
+COVERS_END = 0.6  # share of the time limit that searches have by which covers end: chains take long
 
 
 class Recomputed(NamedTuple):
