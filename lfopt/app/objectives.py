@@ -11,6 +11,7 @@ from lfopt.app.deadline import Deadline, ReportProgress
 from lfopt.app.figures import GroupFigures
 from lfopt.ir import Figures, InvalidConfig
 from lfopt.planning import GroupCosts
+from lfopt.planning.costs.two_levels import bound_with_second_level
 from search.exact import solve
 from search.lazy import OptimisticCosts, optimistic, solve_lazily
 from search.objectives import Caps, Choice, Objective, SearchOutcome, optimise, spend, total
@@ -102,7 +103,9 @@ def plan_for(
         costs, lambda: deadline.late("cycles"), report, rows=config.band_rows is None, energy=energy
     )
     cap = wanted.caps.dram_bytes
-    least = costs.bounds.once_bytes if costs.hardware.l2_bytes else fewest.lower_bound_bytes
+    least = fewest.lower_bound_bytes
+    if costs.hardware.l2_bytes:
+        least = bound_with_second_level(costs, least)
     if cap is not None and cap < least:
         raise InvalidConfig(
             f"search: no plan of these modes moves less than {least:,} bytes; found a cap of {cap:,}"

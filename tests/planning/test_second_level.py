@@ -37,6 +37,7 @@ from lfopt.ir import (
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Traffic, plan
 from lfopt.planning.costs.spared import SCALE, Spared
+from lfopt.planning.costs.two_levels import bound_with_second_level
 from lfopt.planning.plans.outlines import DRAM_ALIGN
 from lfopt.planning.plans.second_level import SecondLevelCandidate, choose
 from lfopt.planning.steps.addresses import Life, allocate, peak_bytes
@@ -46,6 +47,7 @@ from simulator.interpreter.execute import Violation, execute
 from simulator.model.simulate import simulate
 from simulator.recount import recount
 from tests.agreement import differing
+from tests.cases import some
 from tests.random_plans import SCHEMES, drawn, random_scheme
 from tests.strategies import random_graph, random_hardware
 
@@ -102,13 +104,13 @@ def test_bytes_of_both_memories_are_planned_executed_and_recounted_alike(
             report = simulate(levelled, graph)
             assert not report.disagreements and done.l2 == report.l2, what
             assert counts.l2_bytes == levelled.totals.l2_bytes == report.l2.total, what
-            # nothing was searched: the bound is what no plan of groups avoids
+            # nothing was searched: the bound is at least what no plan of groups avoids
             once = GroupCosts.of(graph, levelled.hardware, scheme=scheme).unfused().bounds.once_bytes
             assert (
                 counts.dram_bytes
                 == levelled.totals.dram_bytes
                 >= levelled.totals.lower_bound_bytes
-                == once
+                >= once
                 >= levelled.totals.compulsory_bytes
             ), what
             memories = Counter(entry.memory for entry in levelled.memory if entry.role == "map")
@@ -220,6 +222,36 @@ def test_other_groups_than_those_of_the_fewest_bytes_may_move_less_once_maps_sta
     before, after = (make_draft(graph, costs, solution, 0).plan.totals for solution in (first, best))
     assert costs.dram_bytes(best.groups) > costs.dram_bytes(first.groups)
     assert after.dram_bytes - after.compulsory_bytes < 0.7 * (before.dram_bytes - before.compulsory_bytes)
+
+
+def test_a_level_that_holds_no_map_leaves_the_proof_as_it_is() -> None:
+    graph = load_network("zoo:fsrcnn", {"image": (1, 1, 96, 96)}, "default", weights=False)
+    chip = Hardware(32 << 10)
+    costs = GroupCosts.of(graph, chip)
+    proven = solve(costs).lower_bound_bytes
+    smallest = min(costs.groups.map_bytes)
+    for size in (64, smallest - 1):
+        level = GroupCosts.of(graph, replace(chip, l2_bytes=size))
+        assert bound_with_second_level(level, proven) == proven
+    level = GroupCosts.of(graph, replace(chip, l2_bytes=1 << 30))
+    assert bound_with_second_level(level, proven) == level.bounds.once_bytes < proven
+
+
+@pytest.mark.parametrize("seed", some(range(30)))
+def test_no_plan_with_a_second_level_moves_less_than_its_bound(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, int(rng.integers(3, 9)))
+    chip = random_hardware(rng, graph)
+    scheme = ("lbdf", "auto")[seed % 2]
+    proven = solve(GroupCosts.of(graph, chip, scheme=scheme)).lower_bound_bytes
+    before = proven
+    for size in LEVELS:
+        costs = GroupCosts.of(graph, replace(chip, l2_bytes=size), scheme=scheme)
+        bound = bound_with_second_level(costs, proven)
+        assert bound <= before, "a larger level may hold more"
+        before = bound
+        _, totals = planned_with_second_level(costs, solve(costs), None)
+        assert bound <= totals.dram_bytes
 
 
 @pytest.mark.slow

@@ -28,6 +28,7 @@ from lfopt.ir import (
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.chains.linking import relink
 from lfopt.planning.costs.group_costs import GroupCosts, Traffic
+from lfopt.planning.costs.two_levels import bound_with_second_level
 from lfopt.planning.defaults import BAND_ROWS, EPILOGUE, MAX_RECOMPUTE, SCHEME, TRAFFIC
 from lfopt.planning.modes import SCHEMES
 from lfopt.planning.plans.band_rows import Propose, up_to
@@ -215,8 +216,7 @@ def draft(
     if costs.hardware.l2_bytes:
         planned, level = in_levels(costs.dataflow, costs.hardware, with_steps(costs, outlines, limit))
         search = replace(search, l2=level.choice)
-        # maps that no group avoids may stay on chip
-        lower_bound_bytes = min(lower_bound_bytes, costs.unfused(copies).bounds.once_bytes)
+        lower_bound_bytes = bound_with_second_level(costs, lower_bound_bytes, copies)
     unfinished = Plan(
         model=ModelReference(graph.name, "", MODEL),
         hardware=costs.hardware,
