@@ -119,7 +119,8 @@ class _Search:
         )
         try:
             for plan in self.options.start:
-                first.budget.count(plan, first.dram_bytes(plan))
+                if all(simpler.price(group) is not None for group in plan):  # fewer groups are legal there
+                    first.budget.count(plan, first.dram_bytes(plan))
             first.walk(FIRST_WIDTH)
         finally:  # also what it has when it is interrupted
             self.asked += first.asked

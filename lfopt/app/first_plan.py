@@ -1,4 +1,4 @@
-"""The plan that a job has before it searches: every operator with its epilogue, or alone.
+"""The plan that a job has before it searches: operators with their epilogues, and some of these in a row.
 
 Its steps are made first, so that a job whose time is over writes a plan that has steps.
 """
@@ -6,10 +6,12 @@ Its steps are made first, so that a job whose time is over writes a plan that ha
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from lfopt.app.deadline import Deadline
 from lfopt.app.plans import make_draft
+from lfopt.fusion import connected
 from lfopt.ir import DoesNotFit, Graph
 from lfopt.ops import bits
 from lfopt.planning import (
@@ -23,6 +25,7 @@ from lfopt.planning import (
     outline,
     with_steps,
 )
+from lfopt.planning.steps.limit import never
 from search.result import Result
 
 # bytes of constants that are written, digested and brought to the disk in a second
@@ -31,6 +34,9 @@ FILE_BYTES_PER_SECOND = 100e6
 STEPS_FACTOR = 2.0
 # that the steps of the first plan may take, however late it is, and share of what was before
 LEAST_STEPS_SECONDS = 3.0
+# that groups in a row are put together, and share of the time limit
+JOINING_SECONDS = 1.0
+JOINING_SHARE = 0.15
 LEAST_STEPS_SHARE = 0.5
 
 
@@ -47,11 +53,17 @@ class FirstPlan:
     outlines: dict[int, Outline] = field(default_factory=dict[int, Outline])  # by group, once they are made
 
     @classmethod
-    def of(cls, graph: Graph, costs: GroupCosts) -> FirstPlan:
-        """Operators with their epilogues, or alone where that moves less: never worse than a baseline."""
+    def of(cls, graph: Graph, costs: GroupCosts, time_limit: float) -> FirstPlan:
+        """Operators with their epilogues, or alone where that moves less, and some of these groups in a row.
+
+        It is never worse than a baseline. `time_limit`: of the job, seconds.
+        """
         start = time.perf_counter()
         ordered = executable(costs.dataflow, with_epilogues(costs, costs.dataflow.everything))
-        return cls(graph, costs, ordered, costs.dram_bytes(ordered), time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        end = time.perf_counter() + min(JOINING_SECONDS, JOINING_SHARE * time_limit)
+        joined = joined_in_order(costs, ordered, lambda: time.perf_counter() > end)
+        return cls(graph, costs, joined, costs.dram_bytes(joined), seconds)
 
     def result(self, method: str) -> Result:
         """The result of a search that has no time."""
@@ -118,3 +130,39 @@ def with_epilogues(costs: GroupCosts, operators: int) -> list[int]:
         )
         groups += [group] if together else alone
     return groups
+
+
+def joined_in_order(
+    costs: GroupCosts, groups: Sequence[int], late: Callable[[], bool] = never
+) -> tuple[int, ...]:
+    """Groups of a legal scheme, some in a row put together as one group, where that moves no more bytes.
+
+    `groups`: in an executable order; those in a row are convex together. From each on, ever more are tried,
+    by twice as many as the last time, until that is no group, and then by half as many. `late`: whether the
+    time for that is over.
+    """
+    joined: list[int] = []
+    first = 0
+    while first < len(groups):
+        count = 1
+        step = 1
+        growing = True
+        while step and first + count < len(groups) and not late():
+            stop = min(first + count + step, len(groups))
+            if _is_better_together(costs, groups[first:stop]):
+                count = stop - first
+            else:
+                growing = False
+            step = 2 * step if growing else step // 2
+        joined.append(sum(groups[first : first + count]))
+        first += count
+    return tuple(joined)
+
+
+def _is_better_together(costs: GroupCosts, groups: Sequence[int]) -> bool:
+    """Whether groups may run as one, which moves no more bytes."""
+    together = sum(groups)
+    if together & costs.rules.touched or not connected(costs.dataflow.neighbours, together):
+        return False
+    price = costs.price(together)
+    return price is not None and price.executable and price.dram_bytes <= costs.dram_bytes(groups)

@@ -278,7 +278,7 @@ def find_plan(
     stopped = False  # by Ctrl-C before the search
     if config.search.time_limit is not None:
         try:
-            first_plan = FirstPlan.of(graph, costs)
+            first_plan = FirstPlan.of(graph, costs, config.search.time_limit)
             deadline = first_plan.make_steps(deadline)
         except KeyboardInterrupt:
             stopped = True

@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import count
 
+import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
 from lfopt.app.config import Config, SearchConfig
 from lfopt.app.deadline import Deadline
-from lfopt.app.first_plan import FirstPlan
+from lfopt.app.first_plan import FirstPlan, joined_in_order
 from lfopt.app.pipeline import find_plan, load_network, steps_of
 from lfopt.app.recompute import costs_of
 from lfopt.frontend import from_model
-from lfopt.ir import Graph, Hardware, line_count, step_count
-from lfopt.planning import GroupCosts, Limit, epilogue_groups, outline, with_steps
+from lfopt.fusion import legal
+from lfopt.ir import FusionScheme, Graph, Hardware, line_count, step_count
+from lfopt.planning import SCHEMES, GroupCosts, Limit, epilogue_groups, executable, outline, with_steps
 from lfopt.planning.groups.epilogue import epilogue_candidates, followed
 from lfopt.planning.tiling.tiling_region import MOST_FRAMES
 from search import exact
@@ -23,6 +25,9 @@ from search.exact import solve
 from search.local import improve
 from search.options import SearchOptions
 from simulator.recount import recount
+from tests.cases import some
+from tests.random_plans import random_scheme
+from tests.strategies import random_graph, random_hardware
 
 CHIP = Hardware(8192)
 
@@ -35,10 +40,54 @@ def small() -> Graph:
 def test_the_first_plan_is_no_worse_than_unfused_and_than_fused_epilogues(scheme: str) -> None:
     graph = small()
     costs = costs_of(Config("fsrcnn", CHIP, scheme), graph)
-    first = FirstPlan.of(graph, costs)
+    first = FirstPlan.of(graph, costs, 60.0)
     unfused = tuple(1 << i for i in range(len(costs.dataflow)))
     assert first.dram_bytes == costs.dram_bytes(first.groups)
     assert first.dram_bytes <= min(costs.dram_bytes(unfused), costs.dram_bytes(epilogue_groups(costs)))
+
+
+@pytest.mark.parametrize("seed", some(range(60)))
+def test_groups_put_together_in_order_are_a_legal_scheme_that_moves_no_more(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, int(rng.integers(3, 14)))
+    costs = GroupCosts.of(graph, random_hardware(rng, graph), scheme=[*SCHEMES][seed % len(SCHEMES)])
+    groups = random_scheme(costs, seed) if seed % 3 else tuple(1 << i for i in range(len(costs.dataflow)))
+    joined = joined_in_order(costs, groups)
+    scheme = FusionScheme(tuple(costs.dataflow.names(group) for group in joined))
+    assert legal(graph, scheme).legal
+    assert executable(costs.dataflow, joined) == joined
+    assert costs.dram_bytes(joined) <= costs.dram_bytes(groups)
+    assert joined_in_order(costs, groups, lambda: True) == groups
+
+
+def residual_chain(length: int) -> Graph:
+    """1 x 1 convolutions, each added to what it reads."""
+    weights = [
+        helper.make_tensor(f"w{k}", TensorProto.FLOAT, (8, 8, 1, 1), [0.0] * 64) for k in range(length)
+    ]
+    nodes = [
+        node
+        for k in range(length)
+        for node in (
+            helper.make_node("Conv", [f"x{k}", f"w{k}"], [f"y{k}"], f"conv{k}"),
+            helper.make_node("Add", [f"y{k}", f"x{k}"], [f"x{k + 1}"], f"add{k}"),
+        )
+    ]
+    first, last = (
+        helper.make_tensor_value_info(f"x{k}", TensorProto.FLOAT, (1, 8, 20, 20)) for k in (0, length)
+    )
+    graph = helper.make_graph(nodes, "chain", [first], [last], weights)
+    return from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+
+
+def test_a_long_chain_has_few_groups_before_anything_is_searched() -> None:
+    """As many as the optimum."""
+    costs = GroupCosts.of(residual_chain(60), Hardware(8 << 10))
+    first = FirstPlan.of(costs.dataflow.graph, costs, 1000.0)
+    best = solve(costs)
+    assert best.proof == "optimal"
+    assert len(first.groups) == len(best.groups) < len(costs.dataflow) / 6
+    assert first.dram_bytes == best.dram_bytes
 
 
 @pytest.mark.parametrize("scheme", ["auto", "all"])
@@ -47,6 +96,8 @@ def test_groups_whose_steps_are_not_made_in_time_run_as_before_the_search(
 ) -> None:
     """Wherever the time strikes, every group has steps, and none moves more than before the search."""
     config = Config("fsrcnn", CHIP, scheme, search=SearchConfig(time_limit=100.0))
+    # the plan before the search is that of the baselines, which the search improves
+    monkeypatch.setattr("lfopt.app.first_plan.joined_in_order", lambda _, groups, __: groups)
     outcome = find_plan(config, graph=small())
     found, first = outcome.plan.totals.dram_bytes, outcome.first.dram_bytes
     assert found < first
