@@ -59,7 +59,7 @@ def search_covers(
 ) -> Iterator[Cover]:
     """Covers of ever fewer bytes, with at most `most_macs` multiply-accumulates, until the budget is spent.
 
-    `start`: a partition, groups in an executable order; all covers move less.
+    `start`: a partition, groups in an executable order. The first covers may move more than it does.
     """
     network = CoverNetwork.of(model)
     if network.region != model.dataflow.everything:
@@ -67,9 +67,9 @@ def search_covers(
     best = as_cover(network, start)
     whole = _Whole(network, most_macs, budget, progress)
     for cover in whole.run():
+        yield cover
         if cover.dram_bytes < best.dram_bytes:
             best = cover
-            yield best
     if not whole.ended:
         yield from _Windows(network, most_macs, best, budget, progress).run()
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lfopt.app.deadline import Deadline, ReportProgress
-from lfopt.app.recompute import Recomputed, macs_of
+from lfopt.app.recompute import NEARLY, Recomputed, macs_of
 from lfopt.planning import KnownStages, link
 from search.result import Result
 
 # share of the time limit that maps between groups may be looked at
 CHAINS = 0.5
-# of the bytes of the best plan, what others may move to be looked at as well; how much more each moves than
-# the one before it at the least, since plans of about the same bytes are alike; and how many plans in all
-NEARLY = 1.15
+# how much more each of the other plans that are looked at moves than the one before it at the least, since
+# plans of about the same bytes are alike; and how many plans in all
 APART = 1.005
 LINKED = 5
 

@@ -32,6 +32,8 @@ POORER = (
 )
 POORER_SHARE = 0.3
 PARTITION_SHARE = 0.4  # of the time that is left then, for the plan in which nothing is computed again
+# of the bytes of the best plan, what others may move that may be better once maps stay between groups
+NEARLY = 1.15
 COVERS_END = 0.6  # share of the time limit that searches have by which covers end: chains take long
 
 
@@ -233,7 +235,7 @@ class _Searches:
         budget = CoverBudget(self._late_for_covers)
         partition = self.plans[0].result.groups
         for cover in search_covers(model, most_macs, partition, budget, progress):
-            if cover.dram_bytes < best.result.dram_bytes:
+            if cover.dram_bytes <= NEARLY * best.result.dram_bytes:
                 self._take_cover(cover, most_macs)
         self.asked += model.asked
         self.ended = self.ended and not self._late_for_covers() and budget.sets >= 0

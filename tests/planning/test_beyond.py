@@ -202,14 +202,14 @@ def test_a_plan_with_copies_moves_what_it_says_and_computes_the_same(
     assert plan.totals.macs == totals.macs
 
 
-@pytest.mark.parametrize("wrong", ["swapped", "another", "twice", "left out", "scheme", "too many"])
+@pytest.mark.parametrize("wrong", ["of a copy", "another", "twice", "left out", "scheme", "too many"])
 def test_copies_that_are_none_are_noticed(copied: tuple[Plan, Graph, Path], wrong: str) -> None:
     plan, graph, _ = copied
     first, *rest = plan.copies
     second = next(copy for copy in rest if copy.of != first.of)
     rest.remove(second)
     changed = {
-        "swapped": replace(plan, copies=(Copy(first.of, first.name), second, *rest)),
+        "of a copy": replace(plan, copies=(first, Copy(second.name, first.name), *rest)),
         "another": replace(plan, copies=(Copy(first.name, second.of), second, *rest)),
         "twice": replace(plan, copies=(first, first, second, *rest)),
         "left out": replace(plan, copies=(second, *rest)),

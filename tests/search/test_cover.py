@@ -138,9 +138,9 @@ def best(model: Toy, macs: int = BELOW, sets: int = MOST_SETS) -> Cover:
     """The last cover that is found; where there is none, every operator alone."""
     covers = [*search_covers(model, macs, alone(model), CoverBudget(lambda: False, sets))]
     first = as_cover(CoverNetwork.of(model), alone(model))
-    sizes = [cover.dram_bytes for cover in (first, *covers)]
+    sizes = [cover.dram_bytes for cover in covers]
     assert sizes == sorted({*sizes}, reverse=True)
-    return [first, *covers][-1]
+    return min([first, *covers], key=lambda cover: cover.dram_bytes)
 
 
 def check(cover: Cover, model: Toy) -> None:
