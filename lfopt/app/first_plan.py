@@ -34,10 +34,10 @@ FILE_BYTES_PER_SECOND = 100e6
 STEPS_FACTOR = 2.0
 # that the steps of the first plan may take, however late it is, and share of what was before
 LEAST_STEPS_SECONDS = 3.0
+LEAST_STEPS_SHARE = 0.5
 # that groups in a row are put together, and share of the time limit
 JOINING_SECONDS = 1.0
 JOINING_SHARE = 0.15
-LEAST_STEPS_SHARE = 0.5
 
 
 @dataclass(frozen=True, eq=False)

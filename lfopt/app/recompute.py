@@ -118,7 +118,9 @@ def recompute(
     if best is None:
         nothing = unfused(first.costs, "exact")
         best = Recomputed(first.graph, (), first.costs, nothing, optimal=False)
-    least = min(first.costs.bounds.recomputing_bytes, searches.plain_bound, best.result.dram_bytes)
+    least = min(first.costs.bounds.recomputing_bytes, best.result.dram_bytes)
+    if searches.plain_bound is not None:
+        least = min(least, searches.plain_bound)
     result = replace(
         best.result,
         lower_bound_bytes=least,
@@ -144,8 +146,8 @@ class _Searches:
         self.plain = self._plain(config.scheme)  # with nothing in flight
         self.best: Recomputed | None = None
         self.plans: list[Recomputed] = []  # the best of each search
-        self.asked = 0  # groups whose price was asked for
-        self.plain_bound = first.costs.bounds.recomputing_bytes  # of plans with nothing in flight
+        self.asked = 0  # groups that were priced
+        self.plain_bound: int | None = None  # of plans with nothing in flight, if they were searched
         self.interrupted = False
         self.ended = False  # whether nothing was cut short
 

@@ -73,7 +73,7 @@ def link(
     """The groups of a legal scheme, in an executable order, chained where that moves fewer bytes.
 
     The costs learn of the chains. `late`: whether the time is over, given how many stages were worked out;
-    then those are joined that were. `known`: what was found of stages of other plans for the same chip.
+    then those are joined that were. `known`: stages of other plans for the same chip.
     """
     return _linked(costs, groups, late, known or KnownStages())
 

@@ -1,7 +1,7 @@
 """What groups of covers cost: each is priced as a network of its own, whose outputs are what it stores.
 
 In a cover (`search.cover`) an operator may run in several groups, and a group stores only what is read later.
-What it costs follows from its operators and from what it stores, whatever else the network has.
+Its cost follows from its operators and its stores alone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CoverCosts:
         self._structures = Structures(costs.dataflow)
         self._known: dict[Hashable, int | None] = {}
         self._ways: dict[Hashable, Sequence[CoverPrice]] = {}
-        self.asked = 0  # groups of different structures that were priced
+        self.asked = 0  # structures that were priced
 
     def dram_bytes(self, operators: int, stores: int, /) -> int | None:
         """See `CoverModel`."""
