@@ -40,6 +40,8 @@ UNIT = 1 << 16  # of costs: a byte; so that a multiply-accumulate can cost a par
 NEVER = 1 << 128
 MOST_MISFITS = 1  # sets in a row that are not legal, after which a group is not grown further
 MOST_SETS = 1_500_000  # sets of operators that are grown in all searches of a network
+BOUND_SETS = 100_000  # sets that are grown for the bound of one map, at the most
+FIRST_ALLOWANCE = 5  # the first allowance over a lower bound: what is left up to the upper one, by 1 << this
 CLOCK = 256  # sets of operators grown between two looks at the clock
 
 
@@ -76,9 +78,10 @@ class CoverBudget:
 
     def spend(self) -> None:
         """Count a set of operators. Raises OutOfBudgetError."""
-        self.sets -= 1
-        if self.whole is not None:
-            self.whole.sets -= 1
+        budget: CoverBudget | None = self
+        while budget is not None:
+            budget.sets -= 1
+            budget = budget.whole
         if self.sets < 0 or (self.sets % CLOCK == 0 and self.late()):
             raise OutOfBudgetError
 
@@ -102,6 +105,7 @@ class _Path(NamedTuple):
 
     cost: int
     steps: tuple[Step, ...]  # in the order in which they run
+    uncertain: int = 0  # that it may cost more, where the cost of a map is not known
 
 
 class CoverSearch:
@@ -120,7 +124,9 @@ class CoverSearch:
         self.price = price
         self.before = before
         self.budget = budget
-        self.values: dict[int, int] = {}  # by map: the least cost of making it alone
+        self.values: dict[int, int] = {}  # by map: the least cost of making it alone, or a bound on it
+        self.ways: dict[int, int] = {}  # by map: a cost at which it can be made alone
+        self.promised = 0  # lower bound on the cost of the path that is being looked for
         self.learnt: dict[int, int] = {}  # by state: bound that a search which passed it has proven
         self.bounds: dict[int, int] = {}
         self.illegal = network.illegal
@@ -138,11 +144,50 @@ class CoverSearch:
                     enough = self._enough(m)
                     path = self._path(1 << m, enough, alone=True)
                     self.values[m] = enough if path is None else path.cost
+                    self.ways[m] = self.values[m]
         upper = sum(self.values[m] for m in bits(network.goal))
         path = self._path(network.goal, upper, alone=False)
         if path is None:
             return None
         return tuple(self._priced(step) for step in path.steps)
+
+    def bound(self, upper: int) -> int:
+        """A cost that no cover is below, of groups of so many operators. Less is proven of less budget.
+
+        `upper`: the cost of a cover.
+        """
+        network = self.network
+        for i in bits(network.region):
+            for m in self.flow.results[i]:
+                if network.goal >> m & 1 or self.flow.readers[m] & network.region:
+                    self.ways[m] = self._enough(m)
+                    self.values[m], self.ways[m] = self._bounded(1 << m, self.ways[m], alone=True)
+        upper = min(upper, sum(self.ways[m] for m in bits(network.goal)))
+        return self._bounded(network.goal, upper, alone=False)[0]
+
+    def _bounded(self, start: int, upper: int, *, alone: bool) -> tuple[int, int]:
+        """(lower bound, upper bound) on the cost of making maps.
+
+        Ways are looked for that cost next to nothing more than the lower bound; where there are none, that
+        is a better bound, and some more is allowed.
+        """
+        whole = self.budget
+        self.budget = whole.part(BOUND_SETS)
+        lower = min(self.least(start), upper)
+        allowance = max((upper - lower) >> FIRST_ALLOWANCE, 1)
+        try:
+            while lower < upper:
+                limit = min(lower + allowance, upper)
+                path = self._path(start, limit, alone=alone)
+                if path is not None:
+                    return path.cost, min(upper, path.cost + path.uncertain)
+                lower = limit
+                allowance *= 2
+        except OutOfBudgetError:
+            lower = max(lower, min(self.promised, upper))
+        finally:
+            self.budget = whole
+        return lower, upper
 
     def _enough(self, m: int) -> int:
         """A cost at which a map can be made: by its operator alone, what that reads by itself."""
@@ -150,7 +195,7 @@ class CoverSearch:
         alone = self._cheapest(1 << maker, 1 << m)
         assert alone is not None, "a single operator is legal"
         read = bits(self.network.reads[maker] & ~self.network.inputs)
-        return min(alone + sum(self.values[r] for r in read), self.before.get(m, NEVER))
+        return min(alone + sum(self.ways[r] for r in read), self.before.get(m, NEVER))
 
     def _cheapest(self, operators: int, stores: int) -> int | None:
         """The cost of the cheapest way to run a group; None if it is not legal."""
@@ -177,8 +222,7 @@ class CoverSearch:
         """Lower bound on the cost of making maps: that of one, and what those add that it does not need."""
         if needed not in self.bounds:
             network = self.network
-            under = network.under(needed)
-            constants = UNIT * network.constants_of(under) + self.price * network.macs_of(under)
+            constants = self._constants(network.under(needed))
             bound = UNIT * network.bytes_stored(needed) + constants
             for m in bits(needed):
                 if m in self.values:
@@ -187,10 +231,13 @@ class CoverSearch:
             self.bounds[needed] = bound
         return max(self.bounds[needed], self.learnt.get(needed, 0))
 
+    def _constants(self, operators: int) -> int:
+        """What operators cost at the least beside maps that are made, each of them once."""
+        return UNIT * self.network.constants_of(operators) + self.price * self.network.macs_of(operators)
+
     def _own_constants(self, m: int) -> int:
-        """What `least` counts of the operators that a map depends on, beside maps."""
-        own = self.network.below[m]
-        return UNIT * self.network.constants_of(own) + self.price * self.network.macs_of(own)
+        """The same of the operators that a map depends on."""
+        return self._constants(self.network.below[m])
 
     # -- shortest path ---------------------------------------------------------------------------------------
 
@@ -205,10 +252,12 @@ class CoverSearch:
         count = 0
         # (promise, order, state, cost so far, group that is not priced yet)
         heap: list[tuple[int, int, int, int, Step | None]] = [(self.least(start), 0, start, 0, None)]
+        self.promised = heap[0][0]
         while heap:
             promise, _, needed, cost, step = heappop(heap)
             if cost > spent[needed]:
                 continue
+            self.promised = max(self.promised, promise)
             if step is not None:
                 priced = self._cheapest(step.operators, step.stores)
                 if priced is None:
@@ -244,7 +293,8 @@ class CoverSearch:
         while state != start:
             state, step = came[state]
             steps.append(step)
-        return _Path(total, tuple(steps))
+        uncertain = self.ways[end.bit_length() - 1] - self.values[end.bit_length() - 1] if end else 0
+        return _Path(total, tuple(steps), uncertain)
 
     # -- groups ----------------------------------------------------------------------------------------------
 
@@ -288,13 +338,24 @@ class CoverSearch:
             self.budget.spend()
             is_free = grown is first and bool(model.free >> top & 1)
             lower = grown.candidates & network.region & (1 << grown.last) - 1
-            if not is_free and self._surely(grown, needed, lower) > limit:
-                continue
-            if grown.connected or connected(flow.neighbours, grown.operators):
-                yield from self._stores(grown, needed, limit, is_free=is_free)
+            extra = 0
+            if not is_free:
+                surely = self._surely(grown, needed, lower)
+                if surely > limit:
+                    continue
+                least_extra = model.least_extra(grown.operators)
+                if least_extra is None or surely + UNIT * least_extra > limit:
+                    continue
+                extra = UNIT * least_extra
+            # where maps move for nothing, parts may be in one group (see below)
+            if model.kept or grown.connected or connected(flow.neighbours, grown.operators):
+                for least, step in self._stores(grown, needed, limit - extra, is_free=is_free):
+                    yield least + extra, step
             misfits = grown.misfits + 1 if (grown.operators, grown.must) in self.illegal else 0
             if grown.operators.bit_count() == self.size or misfits > MOST_MISFITS:
                 continue
+            if not extra and not is_free and not grown.reads & ~model.kept:
+                continue  # all that would join may as well be a group of its own: it costs no more there
             for i in bits(lower):
                 read_inside = bool(flow.succs[i] & grown.operators)
                 must = 0 if read_inside else network.makes[i] & needed

@@ -331,7 +331,7 @@ def find_plan(
         runs = [changed if run is best else run for run in runs]
         best = changed
         lap("chains")
-        bound = costs.proven_bytes(bound, copies)
+        bound = bound if copying else costs.proven_bytes(bound, copies)
     proven = optimal or searched.ended or best.result.dram_bytes <= bound
     bands = up_to(costs, None if config.band_rows == "max" else config.band_rows or BAND_ROWS)
 

@@ -15,9 +15,11 @@ from lfopt.ops import Dataflow
 from lfopt.planning import SCHEMES, GroupCosts, Traffic
 from lfopt.planning.costs.alike import Prices
 from lfopt.planning.costs.covers import CoverCosts
+from lfopt.planning.floors import CoverRelaxation
 from lfopt.planning.steps.limit import never
 from lfopt.rewrite.covers import CoverGroup, write_cover
 from search.cover import Cover, search_covers
+from search.cover_bound import cover_bound
 from search.cover_path import CoverBudget
 from search.exact import solve
 from search.objectives import Objective
@@ -34,6 +36,8 @@ POORER_SHARE = 0.3
 PARTITION_SHARE = 0.4  # of the time that is left then, for the plan in which nothing is computed again
 # of the bytes of the best plan, what others may move that may be better once maps stay between groups
 NEARLY = 1.15
+BOUND_END = 0.7  # share of the time limit that searches have by which the bound ends
+BOUND_SETS = 400_000  # sets of operators that are grown for it
 COVERS_END = 0.6  # share of the time limit that searches have by which covers end: chains take long
 
 
@@ -118,9 +122,7 @@ def recompute(
     if best is None:
         nothing = unfused(first.costs, "exact")
         best = Recomputed(first.graph, (), first.costs, nothing, optimal=False)
-    least = min(first.costs.bounds.recomputing_bytes, best.result.dram_bytes)
-    if searches.plain_bound is not None:
-        least = min(least, searches.plain_bound)
+    least = min(searches.bound, best.result.dram_bytes)
     result = replace(
         best.result,
         lower_bound_bytes=least,
@@ -130,6 +132,19 @@ def recompute(
     )
     others = tuple(plan for plan in searches.plans if plan.result is not best.result)
     return best._replace(result=result, others=others, ended=searches.ended)
+
+
+def least_of_covers(costs: GroupCosts, start: Sequence[int], late: Callable[[], bool] = never) -> int:
+    """Lower bound on the DRAM bytes of any plan of a scheme that computes operators again, or keeps maps.
+
+    `costs`: of the network without copies; `start`: masks of the groups of a cover of it, in executable
+    order. Once it is `late`, what is known then is the bound.
+    """
+    if costs.constraints != FREE or costs.traffic is not Traffic.TILED:
+        return 0
+    relaxation = CoverRelaxation(costs, keeps=SCHEMES[costs.scheme].chains, late=late)
+    least = cover_bound(relaxation, CoverBudget(late, BOUND_SETS), start)
+    return least + relaxation.constant_bytes if least else 0
 
 
 class _Searches:
@@ -147,7 +162,8 @@ class _Searches:
         self.best: Recomputed | None = None
         self.plans: list[Recomputed] = []  # the best of each search
         self.asked = 0  # groups that were priced
-        self.plain_bound: int | None = None  # of plans with nothing in flight, if they were searched
+        self.cover: Sequence[int] = ()  # groups of the best one, in executable order
+        self.bound = first.costs.bounds.recomputing_bytes  # no plan moves less
         self.interrupted = False
         self.ended = False  # whether nothing was cut short
 
@@ -163,6 +179,9 @@ class _Searches:
 
     def _late_for_covers(self) -> bool:
         return self.limit is not None and self.spent > self.limit * COVERS_END
+
+    def _late_for_bound(self) -> bool:
+        return self.limit is not None and self.spent > self.limit * BOUND_END
 
     def _late_bounds(self) -> bool:
         return self.deadline.late("bounds")
@@ -184,6 +203,7 @@ class _Searches:
         self._poorer()
         self._partition()
         self._covers(report)
+        self._prove(report)
         self._nothing_in_flight()
 
     def _searched(self, costs: GroupCosts, passes: int | None = None, share: float = 1.0) -> Result:
@@ -236,7 +256,9 @@ class _Searches:
         model = CoverCosts(self.first.costs)
         budget = CoverBudget(self._late_for_covers)
         partition = self.plans[0].result.groups
+        self.cover = partition
         for cover in search_covers(model, most_macs, partition, budget, progress):
+            self.cover = [step.operators for step in cover.steps]
             if cover.dram_bytes <= NEARLY * best.result.dram_bytes:
                 self._take_cover(cover, most_macs)
         self.asked += model.asked
@@ -256,10 +278,15 @@ class _Searches:
         self.plans.append(plan)
         self._take(plan)
 
+    def _prove(self, report: ReportProgress | None) -> None:
+        """How few bytes any plan moves at the least."""
+        if report is not None:
+            report("covers: bound", 1.0)
+        self.bound = max(self.bound, least_of_covers(self.first.costs, self.cover, self._late_for_bound))
+
     def _nothing_in_flight(self) -> None:
         """Every operator by itself, if there is much time left."""
         if not self.much_time_left:
             return
         result = self._searched(self.plain, 1)
-        self.plain_bound = result.lower_bound_bytes
         self._take(Recomputed(self.first.graph, (), self.plain, result, result.proof == "optimal"))

@@ -43,6 +43,18 @@ class CoverModel(Protocol):
         """Operators that move nothing where they are alone."""
         ...
 
+    @property
+    def kept(self) -> int:
+        """Mask of maps that groups may store and load for nothing: `map_bytes` of them is 0."""
+        ...
+
+    def least_extra(self, operators: int, /) -> int | None:
+        """Bytes that any group moves which holds these operators, beside maps and `own_bytes`, at the least.
+
+        None if no such group is legal. It never falls as operators join; 0 where nothing is known.
+        """
+        ...
+
     def dram_bytes(self, operators: int, stores: int, /) -> int | None:
         """The fewest bytes of a group that stores these maps; None if it is not legal.
 

@@ -8,7 +8,7 @@ from operator import or_
 
 from lfopt.ir import NEVER, DramBytes
 from lfopt.ops import OPAQUE, Dataflow, Tiling, bits
-from lfopt.ops.content import normalises_all
+from lfopt.ops.content import elements_used, normalises_all
 from lfopt.ops.footprint import folds_rows
 from lfopt.ops.phases import beyond_compulsory
 from lfopt.ops.recognise import attentions_of
@@ -101,11 +101,11 @@ class Bounds:
             and counted >> flow.producer[m] & 1
         ]
         return (
-            sum(moved) + groups.weight_bytes(counted)[0] + groups.parameter_bytes(counted) - self._mask_bytes
+            sum(moved) + groups.weight_bytes(counted)[0] + groups.parameter_bytes(counted) - self.mask_bytes
         )
 
     @cached_property
-    def _mask_bytes(self) -> int:
+    def mask_bytes(self) -> int:
         """Bytes of constants that only say which keys attention sees; 0 without flights.
 
         Where attention is one operator, it does not load them.
@@ -234,11 +234,11 @@ class Bounds:
             if least and compatible[first] >> last & 1:
                 least = min(
                     least,
-                    mode.extra_bytes(between, self.beta) or (0 if mode.whole else self._reread_bytes(first)),
+                    mode.extra_bytes(between, self.beta) or (0 if mode.whole else self.reread_bytes(first)),
                 )
         return least
 
-    def _reread_bytes(self, op: int) -> int:
+    def reread_bytes(self, op: int) -> int:
         """Bytes that an operator re-reads alone or as anchor of an epilogue group, in modes for any buffer.
 
         An epilogue only adds to what its tiles must hold, unless they share weights. An operator that may
@@ -256,14 +256,29 @@ class Bounds:
             return 0
         if self.epilogue and groups.follows[op] or groups.with_shared & mask:
             return 0
-        once = sum(groups.once_by_class(mask))
+        return max(self._beyond_once(op), 0)
+
+    def spared_bytes(self, op: int) -> int:
+        """Bytes of its operands that an operator steps over, and does not load, in modes for any buffer."""
+        flow = self.groups.dataflow
+        call = flow.calls[op]
+        uses_all = all(
+            elements_used(flow.maps[o.map].shape, [(call, o.input)]) >= flow.maps[o.map].elements
+            for o in flow.operands[op]
+            if o.input < len(call.operator.inputs)
+        )
+        return 0 if uses_all else max(-self._beyond_once(op), 0)
+
+    def _beyond_once(self, op: int) -> int:
+        """Bytes that an operator moves alone in modes for any buffer, beyond every tensor once."""
+        once = sum(self.groups.once_by_class(1 << op))
         costs = [
             cost.dram_bytes
             for mode in self.anywhere
-            if (cost := mode.price(mask, self.beta, once))
-            and callable(mode.schedule(mask, self.beta, 1).make)
+            if (cost := mode.price(1 << op, self.beta, once))
+            and callable(mode.schedule(1 << op, self.beta, 1).make)
         ]
-        return max(min(costs, default=once) - once, 0)
+        return min(costs, default=once) - once
 
     @cached_property
     def _retiled(self) -> list[int]:
@@ -271,7 +286,7 @@ class Bounds:
         return [
             0
             if self.late() or any(mode.least(i) < self.beta for mode in self.whole)
-            else self._reread_bytes(i)
+            else self.reread_bytes(i)
             for i in range(len(self.groups.dataflow))
         ]
 

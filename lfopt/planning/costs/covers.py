@@ -34,19 +34,24 @@ class CoverCosts:
             for own, parameters in zip(costs.groups.own, costs.groups.parameters, strict=True)
         ]
         self.free = costs.bounds.through  # operators that are read through where they are alone
+        self.kept = 0
         self._structures = Structures(costs.dataflow)
         self._known: dict[Hashable, int | None] = {}
         self._ways: dict[Hashable, Sequence[CoverPrice]] = {}
         self.asked = 0  # structures that were priced
 
+    def least_extra(self, _operators: int, /) -> int | None:
+        """See `CoverModel`: nothing is known."""
+        return 0
+
     def dram_bytes(self, operators: int, stores: int, /) -> int | None:
         """See `CoverModel`."""
         if is_single(operators) and operators & self.free:
             return 0
-        key = self._structures.key(operators, stores)
+        key = self.structure(operators, stores)
         if key not in self._known:
             self.asked += 1
-            costs, group = self._costs_of(operators, stores, self.costs.max_recompute)
+            costs, group = self.costs_of(operators, stores)
             price = costs.price(group)
             self._known[key] = None if price is None else price.dram_bytes
         return self._known[key]
@@ -55,9 +60,9 @@ class CoverCosts:
         """See `CoverModel`."""
         if is_single(operators) and operators & self.free:
             return (CoverPrice(0, 0),)
-        key = self._structures.key(operators, stores)
+        key = self.structure(operators, stores)
         if key not in self._ways:
-            cheapest = self._way(operators, stores, self.costs.max_recompute)
+            cheapest = self._way(operators, stores)
             once = sum(self.dataflow.macs[i] for i in bits(operators))
             ways = [cheapest]
             if cheapest is not None and cheapest.macs > once:
@@ -65,20 +70,29 @@ class CoverCosts:
             self._ways[key] = [way for way in ways if way is not None]
         return self._ways[key]
 
-    def _way(self, operators: int, stores: int, max_recompute: float) -> CoverPrice | None:
-        costs, group = self._costs_of(operators, stores, max_recompute)
+    def _way(self, operators: int, stores: int, max_recompute: float | None = None) -> CoverPrice | None:
+        costs, group = self.costs_of(operators, stores, max_recompute)
         price = costs.price(group)
         if price is None:
             return None
         return CoverPrice(price.dram_bytes, costs.macs(group))
 
-    def _costs_of(self, operators: int, stores: int, max_recompute: float) -> tuple[GroupCosts, int]:
+    def structure(self, operators: int, stores: int) -> Hashable:
+        """Equal for groups that cost the same, since they differ in names and constant data alone."""
+        return self._structures.key(operators, stores)
+
+    def costs_of(
+        self, operators: int, stores: int, max_recompute: float | None = None
+    ) -> tuple[GroupCosts, int]:
         """(costs of a dataflow, mask of the group in it).
 
         The dataflow is that of the network, where the group stores what is read outside.
-        `max_recompute`: multiply-accumulates that it may do over those of its operators.
+        `max_recompute`: multiply-accumulates that it may do over those of its operators; None: as many as the
+        search allows.
         """
         costs = self.costs
+        if max_recompute is None:
+            max_recompute = costs.max_recompute
         needed_outside = sum(1 << m for m in self.dataflow.leaving(operators))
         if stores == needed_outside and max_recompute == costs.max_recompute:
             return costs, operators

@@ -108,6 +108,54 @@ class Gates:
             return block.part(mask)
         return None
 
+    def others(self) -> Iterator[int]:
+        """Masks of operators of which a group of a cover may be a block, and that are in none of the network.
+
+        There something else reads one of their maps as well.
+        """
+        flow = self.flow
+        for fold in bits(flow.running):
+            m = flow.operands[fold][0].map
+            for gate in bits(flow.readers[m] & flow.descendants[fold]):
+                region = 1 << fold | 1 << gate | flow.descendants[fold] & flow.ancestors[gate]
+                region |= self._before(m) | self._behind(gate)
+                if not any(not region & ~block.members for block in self.blocks):
+                    yield region
+
+    def _before(self, m: int) -> int:
+        """Mask of the operators that may be ahead of a barrier over a map, whatever else reads their maps."""
+        flow = self.flow
+        before = 0
+        maps = [m]
+        while maps:
+            op = flow.producer[maps.pop()]
+            if op < 0 or before >> op & 1:
+                continue
+            if self.slices.facts[op].contracts:
+                before |= int(self._is_head(op)) << op
+            elif flow.heights[op] > 1 and all(
+                self.slices.takes_slices(op, o.input) for o in flow.operands[op]
+            ):
+                before |= 1 << op
+                maps += [o.map for o in flow.operands[op]]
+        return before
+
+    def _behind(self, gate: int) -> int:
+        """Mask of the operators that may be behind a gate, whatever else reads their maps."""
+        flow = self.flow
+        behind = 0
+        waiting = [*bits(flow.succs[gate])]
+        while waiting:
+            op = waiting.pop()
+            if behind >> op & 1:
+                continue
+            if self.slices.facts[op].contracts:
+                behind |= 1 << op
+            elif flow.heights[op] > 1:
+                behind |= 1 << op
+                waiting += bits(flow.succs[op])
+        return behind
+
     # -- recognition -----------------------------------------------------------------------------------------
 
     def _around(self, m: int) -> GatedBlock | None:

@@ -7,6 +7,7 @@ readers    contractions that sum over the channels of what the norm makes, all t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -43,17 +44,22 @@ class Norms:
     def groups(self) -> dict[int, NormGroup]:
         """All groups, by mask."""
         groups: dict[int, NormGroup] = {}
+        for around in self.any_readers():
+            result = self.flow.results[around.norm][0]
+            needed_elsewhere = sum(1 << i for i in around.readers) != self.flow.readers[result]
+            if needed_elsewhere or self.flow.is_output[result]:
+                continue
+            alone = NormGroup(-1, around.norm, around.readers)
+            groups[alone.mask] = alone
+            groups[around.mask] = around
+        return groups
+
+    def any_readers(self) -> Iterator[NormGroup]:
+        """Normalizations with all contractions that read them, whatever else does."""
         for norm in range(len(self.flow)):
             readers = self._readers(norm)
-            if not readers:
-                continue
-            alone = NormGroup(-1, norm, readers)
-            groups[alone.mask] = alone
-            producer = self._producer(norm)
-            if producer >= 0:
-                both = NormGroup(producer, norm, readers)
-                groups[both.mask] = both
-        return groups
+            if readers:
+                yield NormGroup(self._producer(norm), norm, readers)
 
     def _readers(self, norm: int) -> tuple[int, ...]:
         """The contractions that read a normalization; none where it is no such normalization."""
@@ -65,10 +71,9 @@ class Norms:
             return ()
         result = flow.results[norm][0]
         direct = flow.maps[operands[0].map].shape == call.shape(0) == call.result
-        if not direct or not self._is_plain(norm) or flow.is_output[result]:
+        if not direct or not self._is_plain(norm):
             return ()
-        readers = tuple(bits(flow.readers[result]))
-        return readers if all(self._sums_over(i, result) for i in readers) else ()
+        return tuple(i for i in bits(flow.readers[result]) if self._sums_over(i, result))
 
     def _sums_over(self, op: int, m: int) -> bool:
         """Whether an operator is a contraction of a map that it reads in no other way."""

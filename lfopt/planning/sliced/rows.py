@@ -184,12 +184,24 @@ class SegmentRows:
         )
 
     def is_chain(self, mask: int, segment: Segment, reads: Sequence[Reading]) -> bool:
-        """Whether every sliced map is read once, and one result follows from all others."""
+        """Whether every sliced map is read once, and results that no other follows from advance alike.
+
+        What lies outside the group says nothing, so that it runs alike in every network.
+        """
         read = [r.operand.map for r in reads if r.access == "slice"]
         sinks = self.flow.sinks(mask) & self.of_slices(mask, segment)
-        return (
-            len(read) == len({*read}) and sum(not self.flow.descendants[i] & sinks for i in bits(sinks)) == 1
-        )
+        last = [i for i in bits(sinks) if not self._behind(mask, i) & sinks]
+        return len(read) == len({*read}) and len({self.lines.iterations[i] for i in last}) == 1
+
+    def _behind(self, mask: int, op: int) -> int:
+        """Mask of the operators that depend on one of the group, within the group."""
+        behind = 0
+        waiting = self.flow.succs[op] & mask
+        while waiting:
+            i = (waiting & -waiting).bit_length() - 1
+            behind |= 1 << i
+            waiting = (waiting | self.flow.succs[i] & mask) & ~behind
+        return behind
 
 
 def _readers(

@@ -1,0 +1,185 @@
+"""Groups of the modes that few groups run in: all of them are looked at.
+
+What a group of such a mode moves follows from all of its operators, so of some of them the floor is the least
+that any listed group moves which holds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import chain, combinations
+
+from lfopt.fusion import connected
+from lfopt.ir import NEVER
+from lfopt.ops import bits
+from lfopt.planning.costs.covers import CoverCosts
+from lfopt.planning.modes import ExecutionMode, PanelsMode
+from lfopt.planning.modes.passes import GatedMode
+from lfopt.planning.modes.sliced import SlicedMode
+from lfopt.planning.panels.norms import NormGroup
+from lfopt.planning.sliced.segments import Segment
+
+MOST_LISTED = 6000  # groups; of more, nothing is known
+MOST_READERS = 4  # contractions that read a normalisation; where there are more, nothing is known of them
+
+Listed = tuple[int, int]  # bytes beyond once, operators
+
+
+class ListedGroups:
+    """The groups of one mode, in any cover."""
+
+    def __init__(
+        self,
+        covers: CoverCosts,
+        name: str,
+        modes: Sequence[ExecutionMode],
+        kept: int,
+        late: Callable[[], bool],
+    ) -> None:
+        """`name`: of the mode; `modes`: it, for the network as it is and with flights that may be others.
+
+        `kept`: mask of maps that may stay on chip, and move for nothing then.
+        """
+        self.covers = covers
+        self.flow = covers.dataflow
+        self.name = name
+        self.kept = kept
+        self._known: dict[Hashable, int] = {}
+        # operators of which nothing is known where they are together
+        self.unknown: list[int] = []
+        self._by_operator: list[list[Listed]] = [[] for _ in range(len(self.flow))]
+        listed: set[int] = set()
+        for operators in chain.from_iterable(map(self._groups, modes)):
+            if operators in listed:
+                continue
+            if len(listed) == MOST_LISTED or late():
+                self.unknown = [self.flow.everything]
+                break
+            listed.add(operators)
+            self._add(operators)
+        for groups in self._by_operator:
+            groups.sort()
+
+    def floor(self, operators: int) -> int:
+        """Bytes beyond once of any of these groups that holds some operators; NEVER if none does."""
+        if not operators:
+            return 0
+        for region in self.unknown:
+            if not operators & ~region:
+                return 0
+        rarest = min(bits(operators), key=lambda i: len(self._by_operator[i]))
+        for extra, group in self._by_operator[rarest]:
+            if not operators & ~group:
+                return extra
+        return NEVER
+
+    # -- what there is ---------------------------------------------------------------------------------------
+
+    def _groups(self, mode: ExecutionMode) -> Iterator[int]:
+        """Masks of the groups that may run in the mode."""
+        if isinstance(mode, SlicedMode):
+            yield from self._segments(mode)
+        elif isinstance(mode, GatedMode):
+            self.unknown += mode.gates.others()
+            yield from mode.find_candidates()
+        elif isinstance(mode, PanelsMode):
+            yield from self._norms(mode)
+
+    def _segments(self, mode: SlicedMode) -> Iterator[int]:
+        """Groups slice by slice, grown by index."""
+        segments = mode.sliced.segments
+        flow = segments.flow
+        beta = self.covers.costs.hardware.buffer_bytes
+        stack: list[tuple[int, Segment]] = []
+        for first in range(len(flow)):
+            begun = segments.grow(None, 0, first)
+            if begun is not None:
+                stack.append((1 << first, begun))
+        while stack:
+            group, segment = stack.pop()
+            if segment.least >= beta:
+                continue
+            if connected(flow.neighbours, group) and segments.of(group):
+                yield group
+            near = 0
+            behind = 0
+            for i in bits(group):
+                near |= flow.neighbours[i]
+                behind |= flow.descendants[i]
+            for i in range(group.bit_length(), len(flow)):
+                # two branches of what makes the source of the heads meet later
+                meets = segment.head < 0 and segment.prologue and flow.descendants[i] & behind
+                if near >> i & 1 or meets:
+                    grown = segments.grow(segment, group, i)
+                    if grown is not None:
+                        stack.append((group | 1 << i, grown))
+
+    def _norms(self, mode: PanelsMode) -> Iterator[int]:
+        """Normalisations with some of the contractions that read them, and with their producer or not."""
+        for norm in mode.norms.any_readers():
+            if len(norm.readers) > MOST_READERS:
+                self.unknown.append(norm.mask)
+                continue
+            for count in range(1, len(norm.readers) + 1):
+                for readers in combinations(norm.readers, count):
+                    yield NormGroup(norm.producer, norm.norm, readers).mask
+                    yield NormGroup(-1, norm.norm, readers).mask
+
+    # -- prices ----------------------------------------------------------------------------------------------
+
+    def _add(self, operators: int) -> None:
+        read = self._read(operators)
+        kept = tuple(self.kept >> m & 1 for m in bits(read))
+        key = self.covers.structure(operators, self._ends(operators)), kept
+        if key not in self._known:
+            self._known[key] = self._extra(operators, read & self.kept)
+        extra = self._known[key]
+        if extra < NEVER:
+            for i in bits(operators):
+                self._by_operator[i].append((extra, operators))
+
+    def _extra(self, operators: int, kept: int) -> int:
+        """Bytes beyond once of a group which stores as little as it may; NEVER if it does not run so.
+
+        `kept`: the maps that it reads, and that may be on chip before. What it reads several times would
+        come for nothing then.
+        """
+        costs, group = self.covers.costs_of(operators, self._ends(operators))
+        mode = costs.modes[self.name]
+        once = sum(costs.groups.once_by_class(group))
+        price = mode.price(group, costs.hardware.buffer_bytes, once)
+        if price is None:
+            return NEVER
+        if kept and not self._reads_whole(mode, group, {self.flow.maps[m].name for m in bits(kept)}):
+            return 0
+        return max(price.dram_bytes - once, 0)
+
+    def _reads_whole(self, mode: ExecutionMode, group: int, kept: set[str]) -> bool:
+        """Whether what is kept of the maps that a group reads is on chip as a whole in any case.
+
+        Then it does not matter whether it was there before: gated blocks read their input so, and heads of
+        slices their source, of which the rows of a band are a part.
+        """
+        if isinstance(mode, GatedMode):
+            choices = mode.choices(group)
+            if choices is None or choices.sizes.input < 0:
+                return False
+            return kept <= {choices.sizes.flow.maps[choices.sizes.input].name}
+        if isinstance(mode, SlicedMode):
+            segments = mode.sliced.segments
+            ways = segments.of(group)
+            sources = {segments.flow.maps[way.source].name for way in ways if way.source >= 0}
+            return all(way.head >= 0 and not way.prologue for way in ways) and kept <= sources
+        return False
+
+    def _read(self, operators: int) -> int:
+        """Mask of the maps that a group reads and does not make."""
+        flow = self.flow
+        read = {o.map for i in bits(operators) for o in flow.operands[i]}
+        return sum(1 << m for m in read if not flow.makes(operators, m))
+
+    def _ends(self, operators: int) -> int:
+        """Mask of the maps that a group makes and does not read: it stores them, whatever else it stores."""
+        flow = self.flow
+        results = (m for i in bits(operators) for m in flow.results[i])
+        return sum(1 << m for m in results if not flow.readers[m] & operators)

@@ -1,0 +1,126 @@
+"""Floors of groups, and the bound on covers that is made of them: nothing that runs moves less."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lfopt.app import api
+from lfopt.app.recompute import least_of_covers
+from lfopt.ir import Graph, Hardware
+from lfopt.ops import Dataflow, bits
+from lfopt.planning import GroupCosts
+from lfopt.planning.costs.covers import CoverCosts
+from lfopt.planning.floors import CoverRelaxation
+from search.cover import search_covers
+from search.cover_path import CoverBudget
+from tests.cases import few, some
+from tests.strategies import random_graph
+
+KINDS = ("inverted", "residual", "graph", "pyramid")
+SMALLEST = -1.5  # decimal logarithm of the smallest buffer that is drawn, over bytes of a tensor
+
+
+def random_costs(rng: np.random.Generator, graph: Graph) -> GroupCosts:
+    """On a chip whose buffer is smaller than most of the network's maps, or larger."""
+    sizes = [2 * tensor.elements for tensor in graph.tensors.values() if tensor.elements > 1]
+    large = [np.median(sizes), max(sizes), np.quantile(sizes, 0.8), sum(sizes) / 4]
+    buffer = int(rng.choice(large) * 10 ** rng.uniform(SMALLEST, 0.2)) + 8
+    hardware = Hardware(buffer, channel_align=int(rng.choice([1, 1, 4])))
+    return GroupCosts.of(graph, hardware, scheme="all")
+
+
+def random_group(rng: np.random.Generator, flow: Dataflow) -> tuple[int, int]:
+    """Masks of connected operators, and of maps that they store: those without readers there, and others."""
+    operators = 1 << int(rng.integers(len(flow)))
+    for _ in range(int(rng.integers(1, 10))):
+        near = 0
+        for i in bits(operators):
+            near |= flow.neighbours[i]
+        near &= ~operators
+        if near:
+            operators |= 1 << int(rng.choice([*bits(near)]))
+    stores = 0
+    for i in bits(operators):
+        for m in flow.results[i]:
+            if not flow.readers[m] & operators or rng.random() < 0.3:
+                stores |= 1 << m
+    return operators, stores
+
+
+def check_floors(rng: np.random.Generator, graph: Graph) -> int:
+    """How many floors are above 0."""
+    costs = random_costs(rng, graph)
+    relaxed = CoverRelaxation(costs, keeps=bool(rng.integers(2)))
+    covers = CoverCosts(costs)
+    above = 0
+    for _ in range(12):
+        operators, stores = random_group(rng, costs.dataflow)
+        moved = covers.dram_bytes(operators, stores)
+        if moved is None:
+            continue
+        least = relaxed.dram_bytes(operators, stores)
+        assert least is not None
+        assert least <= moved
+        alone, group = covers.costs_of(operators, stores)
+        extra = max(moved - sum(alone.groups.once_by_class(group)), 0)
+        for _ in range(4):
+            some_of_them = sum(1 << i for i in bits(operators) if rng.random() < 0.7)
+            if some_of_them and not operators & covers.free:
+                floor = relaxed.least_extra(some_of_them)
+                assert floor is not None
+                assert floor <= extra
+                above += floor > 0
+    return above
+
+
+def test_no_group_moves_less_than_the_floor_of_some_of_its_operators() -> None:
+    above = 0
+    for seed in some(range(600)):
+        rng = np.random.default_rng(seed)
+        above += check_floors(rng, random_graph(rng, int(rng.integers(4, 12))))
+    assert above
+
+
+def test_no_group_of_a_real_family_moves_less_than_its_floor() -> None:
+    above = 0
+    for kind in KINDS:
+        for seed in some(range(12)):
+            graph = api.simplify(api.load(f"zoo:cells_{kind}@{seed}", weights=False))
+            above += check_floors(np.random.default_rng(seed), graph)
+    assert above
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_no_group_of_many_networks_moves_less_than_its_floor() -> None:
+    above = 0
+    for seed in range(1000, 21000):
+        rng = np.random.default_rng(seed)
+        above += check_floors(rng, random_graph(rng, int(rng.integers(4, 12))))
+    assert above > 1000
+
+
+def test_no_plan_moves_less_than_the_bound() -> None:
+    """Neither the best covers, nor plans in which maps stay on chip as well."""
+    equal = 0
+    beyond = 0
+    for seed in some(range(45)):
+        rng = np.random.default_rng(seed)
+        graph = random_graph(rng, int(rng.integers(3, 9)))
+        costs = random_costs(rng, graph)
+        flow = costs.dataflow
+        alone = [1 << i for i in range(len(flow))]
+        bound = least_of_covers(costs, alone)
+        most_macs = 2 * sum(flow.macs)
+        budget = CoverBudget(lambda: False)
+        covers = [*search_covers(CoverCosts(costs), most_macs, alone, budget)]
+        moved = [cover.dram_bytes for cover in covers]
+        plan = api.search(graph, hardware=costs.hardware, scheme="all").plan
+        assert bound <= min([*moved, plan.totals.dram_bytes]), seed
+        if all(group.steps for group in plan.groups):  # else no more is claimed than what must move
+            assert plan.totals.lower_bound_bytes >= bound, seed
+        equal += bound == plan.totals.dram_bytes
+        beyond += bound > plan.totals.compulsory_bytes
+    assert equal > few(10)
+    assert beyond > few(10)
