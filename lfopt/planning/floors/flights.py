@@ -43,30 +43,35 @@ class LooseFlights:
         self._followers = [*_followers(flow)]
         self._flown = [*_flown_elsewhere(flow)]
         self._may_follow = 0
-        self._may_change = 0
         for follower in self._followers:
             self._may_follow |= 1 << follower.op
+        # by operator: what it may follow, or may follow it
+        self._around: dict[int, list[Follower]] = {}
+        self._may_change = 0
         for follower in (*self._followers, *self._flown):
             self._may_change |= follower.pair
+            for i in bits(follower.pair):
+                self._around.setdefault(i, []).append(follower)
         self.never_counted = _never_counted(flow)
+
+    def _open(self, operators: int) -> set[Follower]:
+        """What may be so in some group that holds these operators, one of which it is of."""
+        return {
+            follower
+            for i in bits(operators & self._may_change)
+            for follower in self._around[i]
+            if not follower.others & operators
+        }
 
     def changes(self, operators: int) -> set[int]:
         """Masks of pairs of operators one of which is in any group with these in which flights are others."""
-        if not operators & self._may_change:
-            return set()
-        return {
-            follower.pair
-            for follower in (*self._followers, *self._flown)
-            if follower.pair & operators and not follower.others & operators
-        }
+        return {follower.pair for follower in self._open(operators)}
 
     def moving(self, operators: int) -> int:
         """Those of some operators that may run later in a group: with what follows them in flight there."""
         moving = 0
-        if operators & self._may_change:
-            for follower in (*self._followers, *self._flown):
-                if operators >> follower.maker & 1 and not follower.others & operators:
-                    moving |= 1 << follower.maker
+        for follower in self._open(operators):
+            moving |= operators & 1 << follower.maker
         return moving
 
     def following(self, operators: int) -> int:

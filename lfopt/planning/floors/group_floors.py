@@ -64,7 +64,10 @@ class GroupFloors:
         flow = self.flow
         self._elementwise = sum(1 << i for i, spec in enumerate(flow.specs) if spec.elementwise)
         self._known: dict[int, int] = {}
-        self._known_grown: dict[tuple[int, int, bool], int] = {}
+        self._alone: dict[int, int] = {}
+        # (floor, modes by index that no group runs in), by operators, those that move, and whether flights
+        # are others
+        self._known_grown: dict[tuple[int, int, bool], tuple[int, int]] = {}
 
     def floor(self, operators: int) -> int:
         """Bytes beyond once that a group moves which holds these operators; NEVER if none does."""
@@ -77,7 +80,17 @@ class GroupFloors:
         together = self._floor_together(operators)
         if is_single(operators):
             return together
-        return max(together, *(self.floor(1 << i) for i in bits(operators)))
+        first = operators & -operators
+        return max(together, self.floor(first), self._largest_alone(operators ^ first))
+
+    def _largest_alone(self, operators: int) -> int:
+        """The largest floor of a single operator."""
+        if operators not in self._alone:
+            first = operators & -operators
+            rest = operators ^ first
+            alone = self.floor(first)
+            self._alone[operators] = max(alone, self._largest_alone(rest)) if rest else alone
+        return self._alone[operators]
 
     def _floor_together(self, operators: int) -> int:
         least = self._grown_floor(operators)
@@ -108,15 +121,23 @@ class GroupFloors:
         """`moving`: operators that may run later than their index says."""
         if not operators:
             return 0
-        key = operators, moving & operators, modes is self.loose
+        loose = modes is self.loose
+        key = operators, moving & operators, loose
         if key not in self._known_grown:
+            fewer = operators & (operators - 1)
+            # a mode that has no group with fewer operators has none with more
+            _, without = self._known_grown.get((fewer, moving & fewer, loose), (0, 0))
             least = NEVER
-            for mode in modes:
-                least = min(least, self._floor_in(mode, operators, moving))
+            for k, mode in enumerate(modes):
+                if without >> k & 1:
+                    continue
+                floor = self._floor_in(mode, operators, moving)
+                without |= int(floor >= NEVER) << k
+                least = min(least, floor)
                 if least == 0:
                     break
-            self._known_grown[key] = least
-        return self._known_grown[key]
+            self._known_grown[key] = least, without
+        return self._known_grown[key][0]
 
     def _floor_in(self, mode: ExecutionMode, operators: int, moving: int) -> int:
         if isinstance(mode, ResidentMode):  # what is alive together depends on the order
