@@ -538,7 +538,7 @@ def test_a_tampered_plan_is_found_out(tamper: Tamper) -> None:
         if changed is not None:
             tried += 1
             found_out(tamper, graph, plan, changed)
-            if tried == 10:
+            if tried == len(some(range(12))):
                 return
     assert tried > 2
 
@@ -664,7 +664,7 @@ def test_a_recount_agrees_with_every_plan_in_bands() -> None:
 @pytest.mark.parametrize("tamper", [*FIGURES, *PLACES, *STEPS], ids=lambda tamper: tamper.__name__)
 def test_a_tampered_plan_in_bands_is_found_out(tamper: Tamper) -> None:
     rng = np.random.default_rng(4)
-    for _, graph, plan in in_bands(range(3300, 3315)):
+    for _, graph, plan in in_bands(some(range(3300, 3315))):
         changed = tamper(rng, graph, plan)
         if changed is not None:
             found_out(tamper, graph, plan, changed)
@@ -678,7 +678,7 @@ def test_a_tampered_plan_in_bands_is_found_out(tamper: Tamper) -> None:
 def test_a_tampered_plan_that_folds_rows_is_found_out(tamper: Tamper) -> None:
     """Where a result will be, a step may leave open that makes no more than partial sums."""
     rng = np.random.default_rng(2)
-    for seed in range(200):
+    for seed in some(range(200)):
         graph, plan = reduction_plan(seed)
         changed = tamper(rng, graph, plan) if folds(plan) else None
         if changed is not None:
