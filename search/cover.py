@@ -79,14 +79,9 @@ def as_cover(network: CoverNetwork, groups: Sequence[int]) -> Cover:
     flow = network.flow
     steps: list[Step] = []
     for group in groups:
-        reads = 0
-        makes = 0
-        for i in bits(group):
-            reads |= network.reads[i]
-            makes |= network.makes[i]
         stores = sum(1 << m for m in flow.leaving(group))
         cheapest = min(network.model.ways(group, stores))
-        steps.append(Step(group, stores, reads & ~makes, cheapest.dram_bytes, cheapest.macs))
+        steps.append(Step(group, stores, network.reads_of(group), cheapest.dram_bytes, cheapest.macs))
     return Cover(tuple(steps))
 
 

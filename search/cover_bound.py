@@ -57,12 +57,7 @@ def _restricted(network: CoverNetwork, groups: Sequence[int], goal: int) -> int:
             waiting += [1 << i for i in bits(group)]
             continue
         cost += UNIT * dram_bytes
-        reads = 0
-        makes = 0
-        for i in bits(operators):
-            reads |= network.reads[i]
-            makes |= network.makes[i]
-        needed = (needed & ~stored | reads & ~makes) & ~network.inputs
+        needed = (needed & ~stored | network.reads_of(operators)) & ~network.inputs
     assert not needed, "a cover makes all that its groups read"
     return cost
 

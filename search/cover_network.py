@@ -94,6 +94,15 @@ class CoverNetwork:
             operators |= 1 << self.flow.producer[m]
         return operators
 
+    def reads_of(self, operators: int) -> int:
+        """Maps that operators read, and do not make."""
+        reads = 0
+        makes = 0
+        for i in bits(operators):
+            reads |= self.reads[i]
+            makes |= self.makes[i]
+        return reads & ~makes
+
     def bytes_of(self, maps: int) -> int:
         """Bytes that loading maps takes at the least."""
         if maps not in self.map_sums:

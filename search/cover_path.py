@@ -40,7 +40,7 @@ UNIT = 1 << 16  # of costs: a byte; so that a multiply-accumulate can cost a par
 NEVER = 1 << 128
 MOST_MISFITS = 1  # sets in a row that are not legal, after which a group is not grown further
 MOST_SETS = 1_500_000  # sets of operators that are grown in all searches of a network
-BOUND_SETS = 100_000  # sets that are grown for the bound of one map, at the most
+MAP_SETS = 100_000  # sets that are grown for the bound of one map, at the most
 FIRST_ALLOWANCE = 5  # the first allowance over a lower bound: what is left up to the upper one, by 1 << this
 CLOCK = 256  # sets of operators grown between two looks at the clock
 
@@ -172,7 +172,7 @@ class CoverSearch:
         is a better bound, and some more is allowed.
         """
         whole = self.budget
-        self.budget = whole.part(BOUND_SETS)
+        self.budget = whole.part(MAP_SETS)
         lower = min(self.least(start), upper)
         allowance = max((upper - lower) >> FIRST_ALLOWANCE, 1)
         try:

@@ -45,13 +45,13 @@ class LooseFlights:
         self._may_follow = 0
         for follower in self._followers:
             self._may_follow |= 1 << follower.op
-        # by operator: what it may follow, or may follow it
-        self._around: dict[int, list[Follower]] = {}
+        # by operator: the pairs that it is in
+        self._pairs_with: dict[int, list[Follower]] = {}
         self._may_change = 0
         for follower in (*self._followers, *self._flown):
             self._may_change |= follower.pair
             for i in bits(follower.pair):
-                self._around.setdefault(i, []).append(follower)
+                self._pairs_with.setdefault(i, []).append(follower)
         self.never_counted = _never_counted(flow)
 
     def _open(self, operators: int) -> set[Follower]:
@@ -59,7 +59,7 @@ class LooseFlights:
         return {
             follower
             for i in bits(operators & self._may_change)
-            for follower in self._around[i]
+            for follower in self._pairs_with[i]
             if not follower.others & operators
         }
 
@@ -76,21 +76,19 @@ class LooseFlights:
 
     def following(self, operators: int) -> int:
         """Those of some operators that may follow others in flight in some group, and follow none here."""
-        following = 0
-        if operators & self._may_follow:
-            for follower in self._followers:
-                if follower.may_be_in(operators):
-                    following |= 1 << follower.op
-        return following
+        return sum(1 << op for op in {follower.op for follower in self._following(operators)})
 
     def certain(self, operators: int) -> int:
         """Those of some operators of which a bound may count all maps, however flights turn out."""
-        uncertain = operators & self.never_counted
-        if operators & self._may_follow:
-            for follower in self._followers:
-                if follower.may_be_in(operators):
-                    uncertain |= follower.pair
+        uncertain = self.never_counted
+        for follower in self._following(operators):
+            uncertain |= follower.pair
         return operators & ~uncertain
+
+    def _following(self, operators: int) -> list[Follower]:
+        if not operators & self._may_follow:
+            return []
+        return [follower for follower in self._followers if follower.may_be_in(operators)]
 
 
 def _several_ways(flow: Dataflow, m: int) -> bool:

@@ -1,7 +1,6 @@
 """Groups of the modes that few groups run in: all of them are looked at.
 
-What a group of such a mode moves follows from all of its operators, so of some of them the floor is the least
-that any listed group moves which holds them.
+The floor of some operators is the smallest extra of all listed groups that hold them.
 """
 
 from __future__ import annotations
@@ -101,15 +100,15 @@ class ListedGroups:
                 continue
             if connected(flow.neighbours, group) and segments.of(group):
                 yield group
-            near = 0
-            behind = 0
+            neighbours = 0
+            dependents = 0
             for i in bits(group):
-                near |= flow.neighbours[i]
-                behind |= flow.descendants[i]
+                neighbours |= flow.neighbours[i]
+                dependents |= flow.descendants[i]
             for i in range(group.bit_length(), len(flow)):
                 # two branches of what makes the source of the heads meet later
-                meets = segment.head < 0 and segment.prologue and flow.descendants[i] & behind
-                if near >> i & 1 or meets:
+                meets = segment.head < 0 and segment.prologue and flow.descendants[i] & dependents
+                if neighbours >> i & 1 or meets:
                     grown = segments.grow(segment, group, i)
                     if grown is not None:
                         stack.append((group | 1 << i, grown))
