@@ -5,6 +5,17 @@ In the relaxed problem a group costs what any group moves at the least which hol
 it moves; and since fewer operators never cost more, the cheapest way to make one map alone bounds every state
 in which it is needed, as `search.cover_path` takes for granted.
 
+Three things make the bound of a state of several maps better than that of its dearest map:
+
+* **Beside others.** The first map counts as if it were made alone. Each further one adds what the cheapest
+  cover of those operators costs which the maps before it do not depend on, where all that is made below them
+  is there for nothing (`RestModel`). Operators, stores, and maps that are read, are those of one map or the
+  other, never of both.
+* **What is read.** Before an operator runs, what it reads is there, or is made in its group. To store that,
+  too, costs no more than its bytes. So a map costs what its operands cost together, less their bytes.
+* **More budget where it pays.** All maps are looked at with few sets of operators each, then those that are
+  not settled with more.
+
 A cover that is known, and those of groups of few operators, bound what any map costs from above. Where the
 budget ends a search, the least that any path had come to is the bound.
 """
@@ -12,29 +23,180 @@ budget ends a search, the least that any path had come to is the bound.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lfopt.fusion import CoverModel
 from lfopt.ops import bits
 from search.cover_network import CoverNetwork
-from search.cover_path import UNIT, CoverBudget, CoverSearch
+from search.cover_path import NEVER, UNIT, CoverBudget, CoverSearch, OutOfBudgetError
+from search.cover_rest import RestModel
+
+# sets that are grown for the bound of one map, at the most: in one pass over all maps after the other
+PASSES = (1_000, 10_000, 100_000)
+REST_SETS = 300  # the same of a map beside others
+REST_OPERATORS = 48  # beyond so many, what they store and their constants is all that is counted
+FIRST_ALLOWANCE = 5  # the first allowance over a lower bound: what is left up to the upper one, by 1 << this
 
 
-def cover_bound(model: CoverModel, budget: CoverBudget, start: Sequence[int]) -> int:
+def cover_bound(models: Sequence[CoverModel], budget: CoverBudget, start: Sequence[int]) -> int:
     """Bytes that no cover moves less than; 0 where an operator leads to no result.
 
-    `start`: masks of the groups of a cover, in executable order.
+    `models`: of one network; no group costs less in a later one. `start`: masks of the groups of a cover, in
+    executable order.
     """
-    network = CoverNetwork.of(model)
-    flow = network.flow
-    if network.region != flow.everything:
+    network = CoverNetwork.of(models[0])
+    if network.region != network.flow.everything:
         return 0
-    upper = _restricted(network, start, network.goal)
-    ways = {m: _restricted(network, start, 1 << m) for m, maker in enumerate(flow.producer) if maker >= 0}
-    bound = CoverSearch(network, len(flow), 0, ways, budget).bound(upper)
-    return -(-bound // UNIT)
+    rests = RestBounds(network, budget)
+    values: dict[int, int] = {}
+    lower = 0
+    for model in models:
+        search = BoundSearch(replace(network, model=model, illegal=set()), budget, rests)
+        search.values.update(values)
+        lower = max(lower, search.bound(start, lower))
+        values = search.values
+    return -(-lower // UNIT)
 
 
-def _restricted(network: CoverNetwork, groups: Sequence[int], goal: int) -> int:
+class BoundSearch(CoverSearch):
+    """Lower bounds on what maps cost in a relaxed problem, in groups of any number of operators."""
+
+    def __init__(self, network: CoverNetwork, budget: CoverBudget, rests: RestBounds | None = None) -> None:
+        """`rests`: what maps cost beside others; None: what they store, and their constants."""
+        super().__init__(network, len(network.flow) + 1, 0, {}, budget)
+        self.rests = rests
+
+    def bound(self, start: Sequence[int], lower: int) -> int:
+        """A cost that no cover is below. Less is proven of less budget.
+
+        `start`: masks of the groups of a cover, in executable order; `lower`: a bound that is known.
+        """
+        network = self.network
+        upper = restricted_cost(network, start, network.goal)
+        maps = self.maps()
+        for m in maps:
+            self.before[m] = restricted_cost(network, start, 1 << m)
+        for sets in PASSES:
+            for m in maps:
+                self.settle(m, sets)
+            upper = min(upper, sum(self.ways[m] for m in bits(network.goal)))
+            better, upper = self.bounded(network.goal, upper, lower, sets, alone=False)
+            lower = max(lower, better)
+            if lower >= upper or self.budget.spent:
+                break
+        return lower
+
+    def maps(self) -> list[int]:
+        """Maps of the region that something in it reads, or that are its results, in topological order."""
+        network = self.network
+        results = [m for i in bits(network.region) for m in self.flow.results[i]]
+        return [m for m in results if network.goal >> m & 1 or self.flow.readers[m] & network.region]
+
+    def settle(self, m: int, sets: int) -> None:
+        """Bound the cost of a map alone from both sides, by at most so many sets of operators."""
+        lower = self.values.get(m, 0)
+        upper = min(self.enough(m), self.ways.get(m, NEVER))
+        if lower < upper:
+            lower = max(lower, min(self._by_operands(m), upper))
+            lower, upper = self.bounded(1 << m, upper, lower, sets, alone=True)
+        if self.values.get(m) != lower:
+            self.bounds.clear()  # of states with this map: it was not known, or less well
+        self.values[m] = lower
+        self.ways[m] = upper
+
+    def bounded(self, start: int, upper: int, lower: int, sets: int, *, alone: bool) -> tuple[int, int]:
+        """(lower bound, upper bound) on the cost of making maps.
+
+        Ways are looked for that cost next to nothing more than the lower bound; where there are none, that
+        is a better bound, and some more is allowed.
+        """
+        whole = self.budget
+        self.budget = whole.part(sets)
+        lower = max(lower, min(self.least(start), upper))
+        allowance = max((upper - lower) >> FIRST_ALLOWANCE, 1)
+        try:
+            while lower < upper:
+                limit = min(lower + allowance, upper)
+                path = self.path(start, limit, alone=alone)
+                if path is not None:
+                    return max(lower, path.cost), min(upper, path.cost + path.uncertain)
+                lower = limit
+                allowance *= 2
+        except OutOfBudgetError:
+            lower = max(lower, min(self.promised, upper))
+        finally:
+            self.budget = whole
+        return lower, upper
+
+    def least(self, needed: int) -> int:
+        """Lower bound on the cost of making maps: one as if alone, and what each further one adds to it."""
+        if needed not in self.bounds and needed & (needed - 1) and self.rests is not None:
+            super().least(needed)
+            self.bounds[needed] = max(self.bounds[needed], self._one_beside_another(needed))
+        return super().least(needed)
+
+    def _one_beside_another(self, needed: int) -> int:
+        assert self.rests is not None
+        network = self.network
+        total = 0
+        done = 0
+        for m in sorted(bits(needed), key=self.flow.producer.__getitem__):
+            if not done:
+                total = self.values.get(m, 0)
+            else:
+                total += self.rests.least(m, done & network.below[m])
+            done |= network.below[m]
+        return total
+
+    def _by_operands(self, m: int) -> int:
+        """What a map costs at the least by what its operator reads costs."""
+        network = self.network
+        maker = self.flow.producer[m]
+        read = network.reads[maker] & ~network.inputs
+        apart = UNIT * network.stored_bytes[m] + self.constants(network.below[m])
+        if not read:
+            return apart
+        apart -= self.constants(network.under(read))
+        return self.least(read) + apart - UNIT * sum(network.model.store_bytes[r] for r in bits(read))
+
+
+class RestBounds:
+    """What maps cost beside others: lower bounds, memoised."""
+
+    def __init__(self, network: CoverNetwork, budget: CoverBudget) -> None:
+        self.network = network
+        self.budget = budget
+        self._known: dict[tuple[int, int], int] = {}
+
+    def least(self, m: int, done: int) -> int:
+        """Cost that a map adds to others at the least.
+
+        `done`: mask of the operators that both it and the others depend on, and all that those depend on.
+        """
+        key = m, done
+        if key not in self._known:
+            self._known[key] = self._least(m, done)
+        return self._known[key]
+
+    def _least(self, m: int, done: int) -> int:
+        network = self.network
+        rest = network.below[m] & ~done
+        part = network.beside(RestModel(network, done), done, 1 << m)
+        search = BoundSearch(part, self.budget)
+        if rest & (rest - 1) == 0 or rest.bit_count() > REST_OPERATORS or self.budget.spent:
+            return search.least(1 << m)
+        for x in search.maps():
+            key = x, done & network.below[x]
+            if key in self._known:
+                search.values[x] = self._known[key]
+                search.ways[x] = search.enough(x)
+            else:
+                search.settle(x, REST_SETS)
+                self._known[key] = search.values[x]
+        return search.values[m]
+
+
+def restricted_cost(network: CoverNetwork, groups: Sequence[int], goal: int) -> int:
     """What the groups of a cover cost with those operators alone that maps depend on.
 
     One that is not legal by itself (stages of a chain) counts as its operators one by one.
@@ -44,9 +206,7 @@ def _restricted(network: CoverNetwork, groups: Sequence[int], goal: int) -> int:
     waiting = [*groups]
     while waiting:
         group = waiting.pop()
-        stored = 0
-        for i in bits(group):
-            stored |= network.makes[i] & needed
+        stored = network.results_of(group) & needed
         if not stored:
             continue
         operators = 0

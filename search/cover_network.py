@@ -29,6 +29,7 @@ class CoverNetwork:
     stored_sums: dict[int, int] = field(default_factory=dict[int, int])
     constants: dict[int, int] = field(default_factory=dict[int, int])
     mac_sums: dict[int, int] = field(default_factory=dict[int, int])
+    near_sets: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
 
     @classmethod
     def of(cls, model: CoverModel) -> CoverNetwork:
@@ -73,6 +74,30 @@ class CoverNetwork:
             constants={},
         )
 
+    def beside(self, model: CoverModel, done: int, goal: int) -> CoverNetwork:
+        """The operators that a map depends on but for those in `done`, whose maps are there before.
+
+        `model`: what groups cost then; `done`: mask of operators, with all that they depend on.
+        """
+        region = self.under(goal) & ~done
+        below = [0] * len(self.below)
+        inside = [0] * len(self.inside)
+        for i in bits(region):
+            for m in self.flow.results[i]:
+                below[m] = self.below[m] & region
+                inside[m] = sum(self.makes[k] for k in bits(below[m]))
+        return replace(
+            self,
+            model=model,
+            inputs=self.inputs | self.results_of(done),
+            goal=goal,
+            region=region,
+            below=tuple(below),
+            inside=tuple(inside),
+            map_sums={},
+            constants={},
+        )
+
     def stores_together(self, stores: int, could: int) -> bool:
         """Whether results of an operator, one of which is an output of the network, are all stored, or none.
 
@@ -94,6 +119,26 @@ class CoverNetwork:
             operators |= 1 << self.flow.producer[m]
         return operators
 
+    def results_of(self, operators: int) -> int:
+        """Maps that operators make."""
+        makes = 0
+        for i in bits(operators):
+            makes |= self.makes[i]
+        return makes
+
+    def near(self, steps: int) -> list[int]:
+        """Per operator: operators that are connected to it by so many others at the most, less one.
+
+        Of very many steps: all operators.
+        """
+        if steps not in self.near_sets:
+            flow = self.flow
+            if steps >= len(flow):
+                self.near_sets[steps] = [flow.everything] * len(flow)
+            else:
+                self.near_sets[steps] = _within_steps(flow, steps)
+        return self.near_sets[steps]
+
     def reads_of(self, operators: int) -> int:
         """Maps that operators read, and do not make."""
         reads = 0
@@ -109,6 +154,11 @@ class CoverNetwork:
             self.map_sums[maps] = sum(self.model.map_bytes[m] for m in bits(maps))
         return self.map_sums[maps]
 
+    def bytes_moved(self, operators: int, reads: int, stores: int) -> int:
+        """Bytes that a group moves at the least which holds these operators, reads and stores these maps."""
+        as_a_group = self.model.group_bytes(operators, reads, stores)
+        return self.bytes_of(reads) + self.bytes_of(stores) + as_a_group
+
     def bytes_stored(self, maps: int) -> int:
         """Bytes that making maps in DRAM takes at the least."""
         if maps not in self.stored_sums:
@@ -119,7 +169,7 @@ class CoverNetwork:
         """Bytes of constants of operators, and of the maps that are there before which they read."""
         if operators not in self.constants:
             reads = 0
-            size = 0
+            size = self.model.group_bytes(operators, 0, 0)
             for i in bits(operators):
                 reads |= self.reads[i]
                 size += self.model.own_bytes[i]
@@ -134,3 +184,19 @@ class CoverNetwork:
         if operators not in self.mac_sums:
             self.mac_sums[operators] = sum(self.flow.macs[i] for i in bits(operators))
         return self.mac_sums[operators]
+
+
+def _within_steps(flow: Dataflow, steps: int) -> list[int]:
+    """Per operator: operators that are connected to it by so many others, less one, at the most."""
+    near = [1 << i for i in range(len(flow))]
+    for _ in range(steps):
+        wider: list[int] = []
+        for mask in near:
+            around = mask
+            for i in bits(mask):
+                around |= flow.neighbours[i]
+            wider.append(around)
+        if wider == near:
+            break
+        near = wider
+    return near

@@ -33,15 +33,13 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from lfopt.fusion import CoverPrice, connected
-from lfopt.ops import Dataflow, bits
+from lfopt.ops import bits
 from search.cover_network import CoverNetwork
 
 UNIT = 1 << 16  # of costs: a byte; so that a multiply-accumulate can cost a part of one
 NEVER = 1 << 128
 MOST_MISFITS = 1  # sets in a row that are not legal, after which a group is not grown further
 MOST_SETS = 1_500_000  # sets of operators that are grown in all searches of a network
-MAP_SETS = 100_000  # sets that are grown for the bound of one map, at the most
-FIRST_ALLOWANCE = 5  # the first allowance over a lower bound: what is left up to the upper one, by 1 << this
 CLOCK = 256  # sets of operators grown between two looks at the clock
 
 
@@ -100,7 +98,7 @@ class _Growing(NamedTuple):
     misfits: int  # sets in a row, up to the last one, that were found not to be legal
 
 
-class _Path(NamedTuple):
+class CoverPath(NamedTuple):
     """A way to make maps."""
 
     cost: int
@@ -130,7 +128,7 @@ class CoverSearch:
         self.learnt: dict[int, int] = {}  # by state: bound that a search which passed it has proven
         self.bounds: dict[int, int] = {}
         self.illegal = network.illegal
-        self._near = _within_steps(network.flow, size - 1)
+        self._near = network.near(size - 1)
 
     def run(self) -> tuple[Step, ...] | None:
         """The cheapest cover, in the order in which it runs; None where bounds were wrong, and cut off all.
@@ -141,63 +139,25 @@ class CoverSearch:
         for i in bits(network.region):
             for m in self.flow.results[i]:
                 if network.goal >> m & 1 or self.flow.readers[m] & network.region:
-                    enough = self._enough(m)
-                    path = self._path(1 << m, enough, alone=True)
+                    enough = self.enough(m)
+                    path = self.path(1 << m, enough, alone=True)
                     self.values[m] = enough if path is None else path.cost
                     self.ways[m] = self.values[m]
         upper = sum(self.values[m] for m in bits(network.goal))
-        path = self._path(network.goal, upper, alone=False)
+        path = self.path(network.goal, upper, alone=False)
         if path is None:
             return None
         return tuple(self._priced(step) for step in path.steps)
 
-    def bound(self, upper: int) -> int:
-        """A cost that no cover is below, of groups of so many operators. Less is proven of less budget.
-
-        `upper`: the cost of a cover.
-        """
-        network = self.network
-        for i in bits(network.region):
-            for m in self.flow.results[i]:
-                if network.goal >> m & 1 or self.flow.readers[m] & network.region:
-                    self.ways[m] = self._enough(m)
-                    self.values[m], self.ways[m] = self._bounded(1 << m, self.ways[m], alone=True)
-        upper = min(upper, sum(self.ways[m] for m in bits(network.goal)))
-        return self._bounded(network.goal, upper, alone=False)[0]
-
-    def _bounded(self, start: int, upper: int, *, alone: bool) -> tuple[int, int]:
-        """(lower bound, upper bound) on the cost of making maps.
-
-        Ways are looked for that cost next to nothing more than the lower bound; where there are none, that
-        is a better bound, and some more is allowed.
-        """
-        whole = self.budget
-        self.budget = whole.part(MAP_SETS)
-        lower = min(self.least(start), upper)
-        allowance = max((upper - lower) >> FIRST_ALLOWANCE, 1)
-        try:
-            while lower < upper:
-                limit = min(lower + allowance, upper)
-                path = self._path(start, limit, alone=alone)
-                if path is not None:
-                    return path.cost, min(upper, path.cost + path.uncertain)
-                lower = limit
-                allowance *= 2
-        except OutOfBudgetError:
-            lower = max(lower, min(self.promised, upper))
-        finally:
-            self.budget = whole
-        return lower, upper
-
-    def _enough(self, m: int) -> int:
+    def enough(self, m: int) -> int:
         """A cost at which a map can be made: by its operator alone, what that reads by itself."""
         maker = self.flow.producer[m]
-        alone = self._cheapest(1 << maker, 1 << m)
+        alone = self.cheapest(1 << maker, 1 << m)
         assert alone is not None, "a single operator is legal"
         read = bits(self.network.reads[maker] & ~self.network.inputs)
         return min(alone + sum(self.ways[r] for r in read), self.before.get(m, NEVER))
 
-    def _cheapest(self, operators: int, stores: int) -> int | None:
+    def cheapest(self, operators: int, stores: int) -> int | None:
         """The cost of the cheapest way to run a group; None if it is not legal."""
         model = self.network.model
         dram_bytes = model.dram_bytes(operators, stores)
@@ -222,26 +182,26 @@ class CoverSearch:
         """Lower bound on the cost of making maps: that of one, and what those add that it does not need."""
         if needed not in self.bounds:
             network = self.network
-            constants = self._constants(network.under(needed))
+            constants = self.constants(network.under(needed))
             bound = UNIT * network.bytes_stored(needed) + constants
             for m in bits(needed):
                 if m in self.values:
                     beside = UNIT * network.bytes_stored(needed & ~network.inside[m])
-                    bound = max(bound, self.values[m] + beside + constants - self._own_constants(m))
+                    bound = max(bound, self.values[m] + beside + constants - self.own_constants(m))
             self.bounds[needed] = bound
         return max(self.bounds[needed], self.learnt.get(needed, 0))
 
-    def _constants(self, operators: int) -> int:
+    def constants(self, operators: int) -> int:
         """What operators cost at the least beside maps that are made, each of them once."""
         return UNIT * self.network.constants_of(operators) + self.price * self.network.macs_of(operators)
 
-    def _own_constants(self, m: int) -> int:
+    def own_constants(self, m: int) -> int:
         """The same of the operators that a map depends on."""
-        return self._constants(self.network.below[m])
+        return self.constants(self.network.below[m])
 
     # -- shortest path ---------------------------------------------------------------------------------------
 
-    def _path(self, start: int, upper: int, *, alone: bool) -> _Path | None:
+    def path(self, start: int, upper: int, *, alone: bool) -> CoverPath | None:
         """The cheapest way to make maps, for at most `upper`; None where there is none by these bounds.
 
         `alone`: it ends where one map is left of which the cost is known.
@@ -259,7 +219,7 @@ class CoverSearch:
                 continue
             self.promised = max(self.promised, promise)
             if step is not None:
-                priced = self._cheapest(step.operators, step.stores)
+                priced = self.cheapest(step.operators, step.stores)
                 if priced is None:
                     continue
                 after = (needed & ~step.stores | step.reads) & ~network.inputs
@@ -284,7 +244,7 @@ class CoverSearch:
 
     def _arrived(
         self, start: int, end: int, total: int, spent: dict[int, int], came: dict[int, tuple[int, Step]]
-    ) -> _Path:
+    ) -> CoverPath:
         """The path to a state of which all is known."""
         for state, cost in spent.items():
             self.learnt[state] = max(self.learnt.get(state, 0), total - cost)
@@ -294,7 +254,7 @@ class CoverSearch:
             state, step = came[state]
             steps.append(step)
         uncertain = self.ways[end.bit_length() - 1] - self.values[end.bit_length() - 1] if end else 0
-        return _Path(total, tuple(steps), uncertain)
+        return CoverPath(total, tuple(steps), uncertain)
 
     # -- groups ----------------------------------------------------------------------------------------------
 
@@ -347,8 +307,7 @@ class CoverSearch:
                 if least_extra is None or surely + UNIT * least_extra > limit:
                     continue
                 extra = UNIT * least_extra
-            # where maps move for nothing, parts may be in one group (see below)
-            if model.kept or grown.connected or connected(flow.neighbours, grown.operators):
+            if model.parts_join or grown.connected or connected(flow.neighbours, grown.operators):
                 for least, step in self._stores(grown, needed, limit - extra, is_free=is_free):
                     yield least + extra, step
             misfits = grown.misfits + 1 if (grown.operators, grown.must) in self.illegal else 0
@@ -391,7 +350,7 @@ class CoverSearch:
         for m in bits(left):
             if self.flow.producer[m] < grown.last:
                 left &= ~(1 << m)
-        moved = UNIT * (network.bytes_of(read) + network.bytes_of(grown.must)) + grown.own
+        moved = UNIT * network.bytes_moved(grown.operators, read, grown.must) + grown.own
         return moved + self.least((read | left) & ~network.inputs)
 
     def _stores(
@@ -406,25 +365,9 @@ class CoverSearch:
             after = (needed & ~stores | grown.reads) & ~network.inputs
             least = grown.own
             if not is_free:
-                least += UNIT * (network.bytes_of(grown.reads) + network.bytes_of(stores))
+                least += UNIT * network.bytes_moved(grown.operators, grown.reads, stores)
             if least + self.least(after) <= limit:
                 yield least, Step(grown.operators, stores, grown.reads, 0, 0)
-
-
-def _within_steps(flow: Dataflow, steps: int) -> list[int]:
-    """Per operator: operators that are connected to it by so many others, less one, at the most."""
-    near = [1 << i for i in range(len(flow))]
-    for _ in range(steps):
-        wider: list[int] = []
-        for mask in near:
-            around = mask
-            for i in bits(mask):
-                around |= flow.neighbours[i]
-            wider.append(around)
-        if wider == near:
-            break
-        near = wider
-    return near
 
 
 def _subsets(mask: int) -> Iterator[int]:

@@ -38,6 +38,7 @@ PARTITION_SHARE = 0.4  # of the time that is left then, for the plan in which no
 NEARLY = 1.15
 BOUND_END = 0.7  # share of the time limit that searches have by which the bound ends
 BOUND_SETS = 400_000  # sets of operators that are grown for it
+SMALL_MAPS = 16  # so many times smaller than the buffer, maps that stay are as good as none
 COVERS_END = 0.6  # share of the time limit that searches have by which covers end: chains take long
 
 
@@ -143,7 +144,10 @@ def least_of_covers(costs: GroupCosts, start: Sequence[int], late: Callable[[], 
     if costs.constraints != FREE or costs.traffic is not Traffic.TILED:
         return 0
     relaxation = CoverRelaxation(costs, keeps=SCHEMES[costs.scheme].chains, late=late)
-    least = cover_bound(relaxation, CoverBudget(late, BOUND_SETS), start)
+    models = [relaxation]
+    if relaxation.staying:
+        models.append(relaxation.with_room_for(costs.hardware.buffer_bytes // SMALL_MAPS))
+    least = cover_bound(models, CoverBudget(late, BOUND_SETS), start)
     return least + relaxation.constant_bytes if least else 0
 
 

@@ -29,6 +29,11 @@ class CoverModel(Protocol):
         ...
 
     @property
+    def store_bytes(self) -> Sequence[int]:
+        """Per map: bytes more that a group moves at the most which stores it, too."""
+        ...
+
+    @property
     def own_bytes(self) -> Sequence[int]:
         """Per operator: bytes of constants that it moves in any group, whatever others are in it."""
         ...
@@ -46,6 +51,19 @@ class CoverModel(Protocol):
     @property
     def kept(self) -> int:
         """Mask of maps that groups may store and load for nothing: `map_bytes` of them is 0."""
+        ...
+
+    @property
+    def parts_join(self) -> bool:
+        """Whether operators may be a group that nothing connects."""
+        ...
+
+    def group_bytes(self, operators: int, reads: int, stores: int, /) -> int:
+        """Bytes that a group moves at the least beside `map_bytes` and `own_bytes`.
+
+        Those of constants that several of its operators share, and of maps that may stay on chip, but not all
+        of them at a time. It never falls as operators or maps join. `reads`, `stores`: masks of maps.
+        """
         ...
 
     def least_extra(self, operators: int, /) -> int | None:

@@ -28,6 +28,7 @@ class CoverCosts:
         self.costs = costs
         self.dataflow = costs.dataflow
         self.map_bytes = costs.groups.map_bytes
+        self.store_bytes = self.map_bytes
         self.input_bytes = costs.bounds.reading.together
         self.own_bytes = [
             own[0] + parameters
@@ -35,10 +36,15 @@ class CoverCosts:
         ]
         self.free = costs.bounds.through  # operators that are read through where they are alone
         self.kept = 0
+        self.parts_join = False
         self._structures = Structures(costs.dataflow)
         self._known: dict[Hashable, int | None] = {}
         self._ways: dict[Hashable, Sequence[CoverPrice]] = {}
         self.asked = 0  # structures that were priced
+
+    def group_bytes(self, operators: int, _reads: int, _stores: int, /) -> int:
+        """See `CoverModel`: no map stays."""
+        return self.costs.groups.shared_bytes(operators)
 
     def least_extra(self, _operators: int, /) -> int | None:
         """See `CoverModel`: nothing is known."""
@@ -96,7 +102,13 @@ class CoverCosts:
         needed_outside = sum(1 << m for m in self.dataflow.leaving(operators))
         if stores == needed_outside and max_recompute == costs.max_recompute:
             return costs, operators
-        alone = GroupCosts(
+        alone = self.alone(operators, stores, max_recompute)
+        return alone, alone.dataflow.everything
+
+    def alone(self, operators: int, stores: int, max_recompute: float) -> GroupCosts:
+        """Costs of a group as a network of its own, new ones each time."""
+        costs = self.costs
+        return GroupCosts(
             self._alone(operators, stores),
             costs.hardware,
             costs.traffic,
@@ -104,7 +116,6 @@ class CoverCosts:
             epilogue=costs.epilogue,
             max_recompute=max_recompute,
         )
-        return alone, alone.dataflow.everything
 
     def _alone(self, operators: int, stores: int) -> Dataflow:
         """A group as a network of its own. Its calls are those of the network, which know much already."""

@@ -6,6 +6,7 @@ The floor of some operators is the smallest extra of all listed groups that hold
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, combinations
 
 from lfopt.fusion import connected
@@ -16,16 +17,22 @@ from lfopt.planning.modes import ExecutionMode, PanelsMode
 from lfopt.planning.modes.passes import GatedMode
 from lfopt.planning.modes.sliced import SlicedMode
 from lfopt.planning.panels.norms import NormGroup
-from lfopt.planning.sliced.segments import Segment
+from lfopt.planning.sliced.segments import Segment, Segments
 
 MOST_LISTED = 6000  # groups; of more, nothing is known
 MOST_READERS = 4  # contractions that read a normalisation; where there are more, nothing is known of them
 
-Listed = tuple[int, int]  # bytes beyond once, operators
+
+@dataclass
+class ListedGroup:
+    """A group of a mode."""
+
+    operators: int  # mask
+    extra: int | None = None  # bytes beyond once; None: not worked out yet
 
 
 class ListedGroups:
-    """The groups of one mode, in any cover."""
+    """The groups of one mode, in any cover. What they move is worked out when it is asked for."""
 
     def __init__(
         self,
@@ -37,8 +44,10 @@ class ListedGroups:
     ) -> None:
         """`name`: of the mode; `modes`: it, for the network as it is and with flights that may be others.
 
-        `kept`: mask of maps that may stay on chip, and move for nothing then.
+        `kept`: mask of maps that may stay on chip, and move for nothing then. `late`: whether the time is
+        over; groups that are not looked at then count as if they moved everything once.
         """
+        self.late = late
         self.covers = covers
         self.flow = covers.dataflow
         self.name = name
@@ -46,7 +55,7 @@ class ListedGroups:
         self._known: dict[Hashable, int] = {}
         # operators of which nothing is known where they are together
         self.unknown: list[int] = []
-        self._by_operator: list[list[Listed]] = [[] for _ in range(len(self.flow))]
+        self._by_operator: list[list[ListedGroup]] = [[] for _ in range(len(self.flow))]
         listed: set[int] = set()
         for operators in chain.from_iterable(map(self._groups, modes)):
             if operators in listed:
@@ -55,9 +64,9 @@ class ListedGroups:
                 self.unknown = [self.flow.everything]
                 break
             listed.add(operators)
-            self._add(operators)
-        for groups in self._by_operator:
-            groups.sort()
+            group = ListedGroup(operators)
+            for i in bits(operators):
+                self._by_operator[i].append(group)
 
     def floor(self, operators: int) -> int:
         """Bytes beyond once of any of these groups that holds some operators; NEVER if none does."""
@@ -67,10 +76,13 @@ class ListedGroups:
             if not operators & ~region:
                 return 0
         rarest = min(bits(operators), key=lambda i: len(self._by_operator[i]))
-        for extra, group in self._by_operator[rarest]:
-            if not operators & ~group:
-                return extra
-        return NEVER
+        least = NEVER
+        for group in self._by_operator[rarest]:
+            if not operators & ~group.operators:
+                least = min(least, self._extra_of(group))
+                if not least:
+                    break
+        return least
 
     # -- what there is ---------------------------------------------------------------------------------------
 
@@ -89,6 +101,7 @@ class ListedGroups:
         segments = mode.sliced.segments
         flow = segments.flow
         beta = self.covers.costs.hardware.buffer_bytes
+        leads_to = _row_wise_descendants(segments)
         stack: list[tuple[int, Segment]] = []
         for first in range(len(flow)):
             begun = segments.grow(None, 0, first)
@@ -104,10 +117,10 @@ class ListedGroups:
             dependents = 0
             for i in bits(group):
                 neighbours |= flow.neighbours[i]
-                dependents |= flow.descendants[i]
+                dependents |= leads_to[i]
             for i in range(group.bit_length(), len(flow)):
                 # two branches of what makes the source of the heads meet later
-                meets = segment.head < 0 and segment.prologue and flow.descendants[i] & dependents
+                meets = segment.head < 0 and segment.prologue and leads_to[i] & dependents
                 if neighbours >> i & 1 or meets:
                     grown = segments.grow(segment, group, i)
                     if grown is not None:
@@ -126,22 +139,24 @@ class ListedGroups:
 
     # -- prices ----------------------------------------------------------------------------------------------
 
-    def _add(self, operators: int) -> None:
-        read = self._read(operators)
-        kept = tuple(self.kept >> m & 1 for m in bits(read))
-        key = self.covers.structure(operators, self._ends(operators)), kept
-        if key not in self._known:
-            self._known[key] = self._extra(operators, read & self.kept)
-        extra = self._known[key]
-        if extra < NEVER:
-            for i in bits(operators):
-                self._by_operator[i].append((extra, operators))
+    def _extra_of(self, group: ListedGroup) -> int:
+        """Bytes beyond once of a group; NEVER if it does not run so."""
+        if group.extra is None:
+            read = self._read(group.operators)
+            kept = tuple(self.kept >> m & 1 for m in bits(read))
+            key = self.covers.structure(group.operators, self._ends(group.operators)), kept
+            if key not in self._known:
+                if self.late():
+                    return 0
+                self._known[key] = self._extra(group.operators, read & self.kept)
+            group.extra = self._known[key]
+        return group.extra
 
     def _extra(self, operators: int, kept: int) -> int:
         """Bytes beyond once of a group which stores as little as it may; NEVER if it does not run so.
 
-        `kept`: the maps that it reads, and that may be on chip before. What it reads several times would
-        come for nothing then.
+        `kept`: the maps that it reads, and that may be on chip before. What it reads several times comes for
+        nothing then.
         """
         costs, group = self.covers.costs_of(operators, self._ends(operators))
         mode = costs.modes[self.name]
@@ -149,9 +164,24 @@ class ListedGroups:
         price = mode.price(group, costs.hardware.buffer_bytes, once)
         if price is None:
             return NEVER
-        if kept and not self._reads_whole(mode, group, {self.flow.maps[m].name for m in bits(kept)}):
-            return 0
-        return max(price.dram_bytes - once, 0)
+        names = {self.flow.maps[m].name for m in bits(kept)}
+        if not kept or self._reads_whole(mode, group, names):
+            return max(price.dram_bytes - once, 0)
+        if isinstance(mode, SlicedMode):
+            return self._extra_where_kept_is_free(operators, names)
+        return 0
+
+    def _extra_where_kept_is_free(self, operators: int, kept: set[str]) -> int:
+        """As `_extra`, where maps that are kept move for nothing, however often they are read."""
+        costs = self.covers.alone(operators, self._ends(operators), self.covers.costs.max_recompute)
+        groups = costs.groups
+        for m, tensor in enumerate(costs.dataflow.maps):
+            if tensor.name in kept:
+                groups.map_bytes[m] = 0
+        group = costs.dataflow.everything
+        once = sum(groups.once_by_class(group))
+        price = costs.modes[self.name].price(group, costs.hardware.buffer_bytes, once)
+        return NEVER if price is None else max(price.dram_bytes - once, 0)
 
     def _reads_whole(self, mode: ExecutionMode, group: int, kept: set[str]) -> bool:
         """Whether what is kept of the maps that a group reads is on chip as a whole in any case.
@@ -182,3 +212,15 @@ class ListedGroups:
         flow = self.flow
         results = (m for i in bits(operators) for m in flow.results[i])
         return sum(1 << m for m in results if not flow.readers[m] & operators)
+
+
+def _row_wise_descendants(segments: Segments) -> list[int]:
+    """Per operator: mask of those that operators lead to from it that make a row from the same row each."""
+    flow = segments.flow
+    descendants = [0] * len(flow)
+    for i in reversed(range(len(flow))):
+        for reader in bits(flow.succs[i]):
+            role = segments.roles[reader]
+            if role is not None and role.row_wise:
+                descendants[i] |= descendants[reader] | 1 << reader
+    return descendants

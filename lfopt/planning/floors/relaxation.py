@@ -10,6 +10,7 @@ nothing, whatever else is there; inputs and outputs of the network that do are c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cached_property
 
 from lfopt.fusion import CoverPrice
@@ -19,6 +20,7 @@ from lfopt.ops.recognise import attentions_of
 from lfopt.planning.costs.covers import CoverCosts
 from lfopt.planning.costs.group_costs import GroupCosts
 from lfopt.planning.floors.group_floors import GroupFloors
+from lfopt.planning.floors.rooms import Rooms
 from lfopt.planning.modes.mode import is_single
 from lfopt.planning.steps.limit import never
 
@@ -36,17 +38,24 @@ class CoverRelaxation:
         hardware = costs.hardware
         self.costs = costs
         self.dataflow = flow
-        # a map that is as large as a level, or larger, does not stay in it as a whole
-        largest = max(hardware.buffer_bytes - 1, hardware.l2_bytes)
-        self.kept = 0
-        if keeps:
-            self.kept = sum(1 << m for m, size in enumerate(covers.map_bytes) if size <= largest)
-        self.map_bytes = self._but_kept(covers.map_bytes)
+        sizes = list(covers.map_bytes)
         for i, operands in enumerate(flow.operands):
             spared = costs.bounds.spared_bytes(i)
             for m in {operand.map for operand in operands} if spared else ():
-                self.map_bytes[m] = max(self.map_bytes[m] - spared, 0)
-        self.input_bytes = self._but_kept(covers.input_bytes)
+                sizes[m] = max(sizes[m] - spared, 0)
+        on_chip = [tensor.rows * hardware.row_bytes(tensor) for tensor in flow.maps]
+        self._sizes = [min(pair) for pair in zip(sizes, on_chip, strict=True)]
+        # a map that is as large as a level, or larger, does not stay in it as a whole
+        self._room = max(hardware.buffer_bytes - 1, hardware.l2_bytes)
+        self.staying = 0  # mask of maps that may stay
+        if keeps:
+            self.staying = sum(1 << m for m, size in enumerate(self._sizes) if size <= self._room)
+        self.kept = self.staying
+        self._rooms: Rooms | None = None
+        self.map_bytes = self._but_staying(sizes)
+        self.store_bytes = self.map_bytes
+        self.parts_join = True
+        self.input_bytes = self._but_staying(covers.input_bytes)
         masks = attentions_of(flow).masks
         groups = costs.groups
         # but for what flights of other groups may not need (`Bounds.shareable_bytes`)
@@ -54,28 +63,60 @@ class CoverRelaxation:
             0 if any(weight.name in masks for weight in flow.weights[i]) else own[0]
             for i, own in enumerate(groups.own)
         ]
+        # constants that several operators read: names and bytes
+        self._shared = [[pair for pair in pairs if pair[0] not in masks] for pairs in groups.shared]
+        self._with_shared = sum(1 << i for i, pairs in enumerate(self._shared) if pairs)
+        self._known_shared: dict[int, int] = {}
         self.free = covers.free
         self._covers = covers
-        self._floors = GroupFloors(covers, self.kept, late)
+        self._floors = GroupFloors(covers, self.staying, late)
 
-    def _but_kept(self, sizes: Sequence[int]) -> list[int]:
-        return [0 if self.kept >> m & 1 else size for m, size in enumerate(sizes)]
+    def _but_staying(self, sizes: Sequence[int]) -> list[int]:
+        return [0 if self.staying >> m & 1 else size for m, size in enumerate(sizes)]
+
+    def with_room_for(self, smallest: int) -> CoverRelaxation:
+        """The same, but maps of at least so many bytes that stay around a group fit beside each other."""
+        flow = self.dataflow
+        counted = [0] * len(flow.maps)
+        for m in bits(self.staying):
+            if flow.producer[m] >= 0 and not flow.is_output[m] and self._sizes[m] >= smallest:
+                counted[m] = self._sizes[m]
+        limited = copy(self)
+        limited.limit_room(Rooms(flow, self.costs.hardware, counted, self._room))
+        return limited
+
+    def limit_room(self, rooms: Rooms) -> None:
+        """Let maps that stay fit beside each other, as far as `rooms` counts them."""
+        self._rooms = rooms
+        self.kept = sum(1 << m for m in bits(self.staying) if not rooms.staying[m])
+        self.store_bytes = [max(pair) for pair in zip(self.map_bytes, rooms.staying, strict=True)]
 
     @cached_property
     def constant_bytes(self) -> int:
         """Bytes that every cover moves beside what its groups are counted with."""
         bounds = self.costs.bounds
         flow = self.dataflow
-        groups = self.costs.groups
-        constants = groups.weight_bytes(flow.everything)[0] - sum(own[0] for own in groups.own)
-        parameters = groups.parameter_bytes(flow.everything) - bounds.shareable_bytes
-        moved = max(constants - bounds.mask_bytes, 0) + max(parameters, 0)
-        for m in bits(self.kept):
+        parameters = self.costs.groups.parameter_bytes(flow.everything) - bounds.shareable_bytes
+        moved = max(parameters, 0)
+        for m in bits(self.staying):
             if flow.producer[m] < 0:
                 moved += self._covers.input_bytes[m] if flow.readers[m] else 0
             elif flow.is_output[m]:
                 moved += self._covers.map_bytes[m]
         return moved
+
+    def group_bytes(self, operators: int, reads: int, stores: int, /) -> int:
+        """See `CoverModel`."""
+        shared = self._shared_bytes(operators & self._with_shared)
+        if self._rooms is None:
+            return shared
+        return shared + self._rooms.lacking_bytes(operators, reads, stores)
+
+    def _shared_bytes(self, operators: int) -> int:
+        if operators not in self._known_shared:
+            sizes = dict(pair for i in bits(operators) for pair in self._shared[i])
+            self._known_shared[operators] = sum(sizes.values())
+        return self._known_shared[operators]
 
     def least_extra(self, operators: int, /) -> int | None:
         """See `CoverModel`."""
@@ -92,6 +133,7 @@ class CoverRelaxation:
         flow = self.dataflow
         read = {o.map for i in bits(operators) for o in flow.operands[i] if not flow.makes(operators, o.map)}
         moved = sum(self.map_bytes[m] for m in (*read, *bits(stores)))
+        moved += self.group_bytes(operators, sum(1 << m for m in read), stores)
         return extra + moved + sum(self.own_bytes[i] for i in bits(operators))
 
     def ways(self, operators: int, stores: int, /) -> Sequence[CoverPrice]:

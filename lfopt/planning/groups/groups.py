@@ -213,13 +213,14 @@ class Groups:
             own = self.own[i]
             dram += own[0]
             held += own[1]
-        if mask & self.with_shared:
-            shared = sum(
-                dict(pair for i in bits(mask & self.with_shared) for pair in self.shared[i]).values()
-            )
-            dram = dram + shared
-            held = held + shared
-        return dram, held
+        shared = self.shared_bytes(mask)
+        return dram + shared, held + shared
+
+    def shared_bytes(self, mask: int) -> int:
+        """DRAM bytes of the group's weights and biases that several operators of the network read."""
+        if not mask & self.with_shared:
+            return 0
+        return sum(dict(pair for i in bits(mask & self.with_shared) for pair in self.shared[i]).values())
 
     def line_need(self, mask: int, band_rows: int = 1) -> int:
         """F_beta in bytes in line-buffer depth-first order, in bands of `band_rows` rows."""

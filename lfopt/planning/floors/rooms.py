@@ -1,0 +1,118 @@
+"""Bytes of maps that may stay on chip around a group, and for which there is no room.
+
+A map that stays, before a group that reads it or after one that makes it, is on chip as a whole. So of the
+maps that a group reads, those that stay fit the buffer together; so do those that it makes. A map that it
+makes and one that this is made of are on chip together, too, if the first row of the one does not need all
+rows of the other: some row of that is read later. But one of the shape of the other may lie in its place,
+where no step reads a row of the old one once the new row is there.
+
+Groups that make whole maps, one after the other (`resident`, one band of `brr`), are not meant here: each
+operator of such a group may be a group of its own between which all maps stay, and move no more bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from lfopt.ir import Hardware
+from lfopt.ops import ATTENTION, OPAQUE, Dataflow, bits
+
+
+class Rooms:
+    """What does not fit beside each other of maps that may stay."""
+
+    def __init__(self, flow: Dataflow, hardware: Hardware, staying: Sequence[int], room: int) -> None:
+        """`staying`: per map, its bytes if it may stay and counts, else 0; `room`: bytes for all of them."""
+        self.flow = flow
+        self.staying = staying
+        self.room = room
+        self._counted = sum(1 << m for m, size in enumerate(staying) if size)
+        self._row_bytes = [hardware.row_bytes(tensor) for tensor in flow.maps]
+        self._beside: dict[int, int] = {}
+        self._known: dict[tuple[int, int, int], int] = {}
+
+    def lacking_bytes(self, operators: int, reads: int, stores: int) -> int:
+        """Bytes of maps that a group reads and stores at the least, of those that might stay."""
+        reads &= self._counted
+        stores &= self._counted
+        size = self._bytes(reads) + self._bytes(stores)
+        if size <= self.room:
+            return 0
+        key = operators, reads, stores
+        if key not in self._known:
+            self._known[key] = self._lacking(operators, reads, stores)
+        return self._known[key]
+
+    def _lacking(self, operators: int, reads: int, stores: int) -> int:
+        lacking = max(self._bytes(reads) - self.room, 0) + max(self._bytes(stores) - self.room, 0)
+        for m in bits(stores):
+            beside = reads & self._maps_beside(m) & self._read_for(operators, m)
+            size = self._bytes(beside)
+            if not any(self._may_replace(m, other) for other in bits(beside)):
+                size += self.staying[m]
+            lacking = max(lacking, size - self.room)
+        return lacking
+
+    def _bytes(self, maps: int) -> int:
+        return sum(self.staying[m] for m in bits(maps))
+
+    def _read_for(self, operators: int, m: int) -> int:
+        """Maps that some of these operators read which lead to a map."""
+        flow = self.flow
+        leading = 1 << flow.producer[m]
+        waiting = leading
+        read = 0
+        while waiting:
+            i = waiting.bit_length() - 1
+            read |= self._reads[i]
+            new = flow.preds[i] & operators & ~leading
+            leading |= new
+            waiting = waiting & ~(1 << i) | new
+        return read
+
+    @cached_property
+    def _reads(self) -> list[int]:
+        return [sum(1 << m for m in {o.map for o in operands}) for operands in self.flow.operands]
+
+    def _maps_beside(self, m: int) -> int:
+        """Maps of which some row is read after the first row of a map that depends on them is made."""
+        if m not in self._beside:
+            self._beside[m] = self._find_beside(m)
+        return self._beside[m]
+
+    def _find_beside(self, m: int) -> int:
+        flow = self.flow
+        maker = flow.producer[m]
+        rows = {m: 1}  # that must be there
+        for i in reversed([*bits(flow.ancestors[maker] | 1 << maker)]):
+            first = max((rows[r] for r in flow.results[i] if r in rows), default=0)
+            if not first:
+                continue
+            for operand in flow.operands[i]:
+                whole = flow.maps[operand.map].rows
+                needed = whole
+                if flow.specs[i] not in (OPAQUE, ATTENTION) and first <= operand.reads.rows_out:
+                    needed = operand.reads.need[first - 1]
+                rows[operand.map] = max(rows.get(operand.map, 0), needed)
+        return sum(1 << r for r, needed in rows.items() if r != m and needed < flow.maps[r].rows)
+
+    def _may_replace(self, m: int, other: int) -> bool:
+        """Whether a map may lie where another lies that is of its shape.
+
+        A step that makes a row element by element may read that row of the other; any other step may not.
+        """
+        flow = self.flow
+        new = flow.maps[m]
+        old = flow.maps[other]
+        if (new.shape, self._row_bytes[m]) != (old.shape, self._row_bytes[other]):
+            return False
+        maker = flow.producer[m]
+        if flow.specs[maker].elementwise:
+            return True
+        call = flow.calls[maker]
+        return all(
+            call.part_of(operand.input)[0] is not call
+            for operand in flow.operands[maker]
+            if operand.map == other
+        )
