@@ -118,7 +118,7 @@ def test_two_buffers_move_and_hold_what_was_planned(*, integers: bool) -> None:
     """
     apart = 0
     with threadpool_limits(1):
-        for seed in range(40_000, 40_006):
+        for seed in some(range(40_000, 40_030)):
             rng = np.random.default_rng(seed)
             graph, hardware, inputs = drawn(rng, integers=integers)
             chip, wanted = with_weight_buffer(rng, graph, hardware), reference(graph, inputs)
@@ -135,7 +135,7 @@ def test_two_buffers_move_and_hold_what_was_planned(*, integers: bool) -> None:
                     held = store_ends(group.places, chip)["weight buffer"]
                     assert held == counted.weight_peak_bytes < chip.weight_buffer_bytes
                     apart += held > 0
-    assert apart > 8
+    assert apart > few(40)
 
 
 @pytest.mark.parametrize("integers", [False, True])
@@ -143,19 +143,18 @@ def test_linear_layers_move_what_was_planned(*, integers: bool) -> None:
     """Plain and gated, spelled as Gemm or MatMul; one group wherever a mode runs the network so."""
     tally, wrong = Tally(), list[str]()
     with threadpool_limits(1):
-        for seed, scheme in product(range(50_000, 50_010), SCHEMES):
+        for seed, scheme in product(some(range(50_000, 50_040)), SCHEMES):
             wrong += run_random(seed, tally, scheme, integers=integers, linear=True)
     assert not wrong, "\n".join(wrong[:10])
-    assert tally.modes["tiled"] > 3
+    assert tally.modes["tiled"] > few(12)
 
 
-SMALL, QUANTISED = range(0, 175, 35), range(10_000, 10_060, 20)
+SMALL, QUANTISED = range(175), range(10_000, 10_060)
 LARGER, MORE_QUANTISED = range(175, 2065, 135), range(10_060, 10_600, 90)
 
 
-@pytest.mark.parametrize("first", SMALL)
-def test_bytes_predicted_are_bytes_counted_and_outputs_are_those_of_the_network(first: int) -> None:
-    run_many(some(range(first, first + SMALL.step)))
+def test_bytes_predicted_are_bytes_counted_and_outputs_are_those_of_the_network() -> None:
+    run_many(some(SMALL))
 
 
 @pytest.mark.slow
@@ -164,9 +163,8 @@ def test_the_same_for_many_more_graphs(first: int) -> None:
     run_many(range(first, first + LARGER.step))
 
 
-@pytest.mark.parametrize("first", QUANTISED)
-def test_integers_come_out_to_the_bit_in_every_scheme(first: int) -> None:
-    run_many(range(first, first + QUANTISED.step), integers=True)
+def test_integers_come_out_to_the_bit_in_every_scheme() -> None:
+    run_many(some(QUANTISED), integers=True)
 
 
 @pytest.mark.slow
@@ -214,7 +212,7 @@ def test_bands_of_several_rows_move_and_compute_the_same_in_many_more_graphs(*, 
 @pytest.mark.parametrize("integers", [False, True])
 def test_reductions_over_rows_fold_them_band_by_band(*, integers: bool) -> None:
     tally, parts, wrong = Tally(), 0, list[str]()
-    for seed in some(range(20_000, 20_150)):
+    for seed in some(range(20_000, 20_500)):
         rng = np.random.default_rng(seed)
         graph = random_reduction(rng)
         hardware, inputs = random_hardware(rng, graph), random_inputs(graph, rng)
@@ -236,7 +234,7 @@ def test_reductions_over_rows_fold_them_band_by_band(*, integers: bool) -> None:
         )
         assert all(parse(list(listing(group.steps))) == group.steps for group in plan.groups)
     assert not wrong, "\n".join(wrong[:10])
-    assert parts > few(200)
+    assert parts > few(670)
     assert tally.share_too_small(roomy=True) < 0.1
 
 

@@ -68,10 +68,11 @@ def run_random(seeds: range) -> tuple[Counter[str], Counter[str]]:
 
 
 def test_random_plans_move_what_was_planned_and_make_every_bit() -> None:
-    ran, refused = run_random(some(range(80)))
+    seeds = some(range(240))
+    ran, refused = run_random(seeds)
     assert all(ran[mode] for mode in MODES), ran
-    assert min(ran["in flight"], ran["running"]) > few(5), ran
-    assert refused.total() < 20, refused
+    assert min(ran["in flight"], ran["running"]) > few(15), ran
+    assert refused.total() < len(seeds) / 4, refused
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -76,7 +76,7 @@ def check_floors(rng: np.random.Generator, graph: Graph) -> int:
 
 def test_no_group_moves_less_than_the_floor_of_some_of_its_operators() -> None:
     above = 0
-    for seed in some(range(600)):
+    for seed in some(range(2000)):
         rng = np.random.default_rng(seed)
         above += check_floors(rng, random_graph(rng, int(rng.integers(4, 12))))
     assert above
@@ -105,7 +105,7 @@ def test_no_plan_moves_less_than_the_bound() -> None:
     """Neither the best covers, nor plans in which maps stay on chip as well."""
     equal = 0
     beyond = 0
-    for seed in some(range(45)):
+    for seed in some(range(150)):
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, int(rng.integers(3, 9)))
         costs = random_costs(rng, graph)
@@ -122,5 +122,5 @@ def test_no_plan_moves_less_than_the_bound() -> None:
             assert plan.totals.lower_bound_bytes >= bound, seed
         equal += bound == plan.totals.dram_bytes
         beyond += bound > plan.totals.compulsory_bytes
-    assert equal > few(10)
-    assert beyond > few(10)
+    assert equal > few(30)
+    assert beyond > few(30)

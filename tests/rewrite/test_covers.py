@@ -25,7 +25,7 @@ def operators(graph: Graph) -> Sequence[object]:
 
 def test_a_cover_computes_what_the_network_does_and_is_the_network_without_its_copies() -> None:
     copied = 0
-    for seed in some(range(240)):
+    for seed in some(range(800)):
         rng = np.random.default_rng(seed)
         draw = random_gate(rng) if seed % 4 == 0 else random_graph(rng, int(rng.integers(3, 12)))
         graph = computable(draw)

@@ -79,7 +79,7 @@ def test_there_are_at_least_as_many_rules_as_the_paper_counts():
 def test_pattern_and_replacement_have_the_same_value(name):
     rule = RULES[name]
     compared = 0
-    for case, graph in cases(rule, len(some(range(8)))):
+    for case, graph in cases(rule, len(some(range(24)))):
         try:
             other = case.graph(rule.replacement)
         except InvalidModel:

@@ -217,7 +217,7 @@ def least_by_scheme(
 
 def test_auto_is_never_worse_than_one_mode_alone() -> None:
     better = 0
-    for seed in some(range(400_000, 400_070)):
+    for seed in some(range(400_000, 400_240)):
         rng, graph, hardware = some_case(seed, 4, 12)
         least = least_by_scheme(
             Dataflow.of(graph),
@@ -228,13 +228,13 @@ def test_auto_is_never_worse_than_one_mode_alone() -> None:
         alone = min(least[scheme] for scheme in SCHEMES if scheme != "auto")
         assert least["auto"] <= alone, f"seed {seed}, {hardware}: {least}"
         better += least["auto"] < alone
-    assert better > few(2)
+    assert better > few(6)
 
 
 def test_a_group_of_the_simpler_problem_moves_no_more_in_auto() -> None:
     """So that what line buffers alone give is a scheme to begin with."""
     groups = 0
-    for seed in range(450_000, 450_060):
+    for seed in some(range(450_000, 450_060)):
         _, graph, hardware = some_case(seed, 4, 8)
         model = GroupCosts(Dataflow.of(graph), hardware, scheme="auto")
         assert model.simpler is not None
@@ -244,7 +244,7 @@ def test_a_group_of_the_simpler_problem_moves_no_more_in_auto() -> None:
                 assert isinstance(cost, Cost)
                 assert cost.dram_bytes <= before.dram_bytes
                 groups += 1
-    assert groups > 500
+    assert groups > few(500)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -283,7 +283,7 @@ def real():
     return of
 
 
-@pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1", "vgg16"])
+@pytest.mark.parametrize("name", ["resnet18", pytest.param("squeezenet1_1", marks=pytest.mark.slow), "vgg16"])
 @pytest.mark.parametrize("kib", [256, pytest.param(1024, marks=pytest.mark.slow)])
 def test_auto_is_never_worse_than_one_mode_alone_on_real_networks(real, name: str, kib: int) -> None:
     least = least_by_scheme(

@@ -21,7 +21,7 @@ from tests.brute import Oracle
 from tests.cases import few, some
 from tests.search.random_jobs import random_job
 
-SEEDS = some(range(24))
+SEEDS = some(range(80))
 
 
 def legal(graph: Graph, costs: GroupCosts) -> list[int]:
@@ -55,7 +55,7 @@ def test_what_a_way_costs_is_what_its_steps_move_and_no_less_than_the_bounds_say
                 assert figures.cycles >= least.cycles, f"seed {seed}: {mask:b} in {way.cost}"
                 assert figures.energy_pj >= least.energy_pj
                 assert figures.cycles >= ways.meter.computing(steps)
-    assert several > few(100)
+    assert several > few(300)
 
 
 def run(model, start):
@@ -129,7 +129,7 @@ def test_caps_are_kept_and_cost_what_they_must(name: ObjectiveName, capped: str)
         assert objective.value(free) <= optimum.bound <= value <= objective.value(least), f"seed {seed}"
         costly += value > objective.value(free)
         gaps.append(value / max(optimum.bound, 1) - 1)
-    assert costly > few(3)
+    assert costly > few(9)
     assert sum(gaps) / len(gaps) < 0.1  # what a weighted sum cannot reach
 
 
@@ -151,7 +151,7 @@ def test_of_equal_bytes_the_fewest_cycles_are_taken() -> None:
             model=graph,
         )
         assert not verdict.wrong, f"seed {seed}: {verdict.wrong}"
-    assert faster > few(5)
+    assert faster > few(15)
 
 
 def test_weights_of_the_last_layer_come_while_the_one_before_computes() -> None:
@@ -190,8 +190,8 @@ def test_slack_buys_cycles_also_in_other_groups() -> None:
             groups.append(judged.groups)
         assert cycles[1] <= 1.005 * cycles[0], f"seed {seed}"
         cheaper, others = cheaper + (cycles[1] < cycles[0]), others + (groups[0] != groups[1])
-    assert cheaper > few(3)
-    assert others > few(2)
+    assert cheaper > few(9)
+    assert others > few(6)
 
 
 def _cycles(ways: GroupFigures, costs: GroupCosts, group: int) -> int:
