@@ -31,7 +31,7 @@ from itertools import product
 from math import ceil
 from typing import Literal
 
-from lfopt.ir import Box, DramBytes, Node, Place, Step, box_elements, box_shape, fold, row_axis
+from lfopt.ir import NEVER, Box, DramBytes, Node, Place, Step, box_elements, box_shape, fold, row_axis
 from lfopt.ir.box import spans
 from lfopt.ops.attention import result_box, state_box
 from lfopt.planning.attention.blocks import AttentionBlocks, AttentionBoxes
@@ -78,11 +78,23 @@ class AttentionTiling:
         Several heads at a time spare bytes only of what they share. Without windows larger bands never move
         more, and blocks of keys all the same.
         """
+        for blocks in self._single_queries():
+            yield from self._bands_that_fit(blocks, beta)
+
+    def _single_queries(self) -> Iterator[AttentionBlocks]:
+        """Blocks worth trying, each with one query."""
         shared = any(self.boxes.changes(k, 1) < len(self.boxes.stacks(1)) for k in self.boxes.operands)
         outsides: tuple[Literal["heads", "queries"], ...] = ("heads", "queries") if shared else ("heads",)
         keys = powers(self.boxes.keys) if self.boxes.form.window else dict.fromkeys((1, self.boxes.keys))
         for outside, heads, size in product(outsides, self.head_sizes() if shared else [1], keys):
-            yield from self._bands_that_fit(AttentionBlocks(heads, 1, size, outside), beta)
+            yield AttentionBlocks(heads, 1, size, outside)
+
+    def smallest(self) -> int:
+        """Bytes that the buffer must exceed for any block to fit; NEVER if none ever does."""
+        return min(
+            (self.need(blocks) for blocks in self._single_queries() if self.fits(blocks, NEVER)),
+            default=NEVER,
+        )
 
     def _bands_that_fit(self, blocks: AttentionBlocks, beta: int) -> Iterator[AttentionBlocks]:
         sizes = even_sizes(self.boxes.queries)
@@ -160,7 +172,7 @@ class AttentionTiling:
             return [entry for entry in entries if entry.name != self.finish.results[0]]
         return entries
 
-    def _stacked(self, blocks: AttentionBlocks) -> tuple[Place, ...]:
+    def stacked(self, blocks: AttentionBlocks) -> tuple[Place, ...]:
         """The places, with their addresses."""
         places = self.boxes.layout.stack(self._apart(blocks))
         entries = self.entries(blocks)
@@ -239,7 +251,7 @@ class AttentionTiling:
 
     def schedule(self, blocks: AttentionBlocks, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
-        places = self._stacked(blocks)
+        places = self.stacked(blocks)
         at = {place.name: k for k, place in enumerate(places)}
         heads = range(len(self.boxes.stacks(blocks.heads)))
         bands = range(self.boxes.bands(blocks))

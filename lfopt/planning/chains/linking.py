@@ -78,14 +78,14 @@ def link(
     return _linked(costs, groups, late, known or KnownStages())
 
 
-def relink(costs: GroupCosts, groups: Sequence[int]) -> None:
-    """Let the costs learn which of these groups are chains.
+def relink(costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool] = lambda _: False) -> None:
+    """Let the costs learn which of these groups are chains. `late`: see `link`.
 
     Their operators may be cut apart anywhere, since nothing says of which stages they were.
     """
     for group in groups:
         if not is_single(group):
-            _linked(costs, (group,), lambda _: False, KnownStages(), everywhere=True)
+            _linked(costs, (group,), late, KnownStages(), everywhere=True)
 
 
 def _linked(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 from lfopt.ir import (
@@ -371,6 +372,18 @@ class GroupCosts:
         if self.passes_rows(mask):
             return least_need(self._named, mask)
         return next(iter(self._named)), NEVER
+
+    def smallest_need(self, mask: int) -> tuple[str, int]:
+        """(mode that runs the group on the smallest buffer, bytes that this must exceed); NEVER if none does.
+
+        Tiles, blocks of attention and operators that are read through are modes here too. Chains, and groups
+        that someone wrote, are not asked: those need what their steps say.
+        """
+        whole = self.pricing.whole if self.passes_rows(mask) else []
+        modes = [*whole, *self.pricing.alone, *self.pricing.anywhere]
+        needs = [(mode.need(mask), name) for name, mode in self.modes.items() if mode in modes]
+        need, name = min(needs, key=itemgetter(0))
+        return name, need
 
     def legal_anywhere(self, mask: int) -> bool:
         """Whether the group may run however little of it fits: a single operator, or an epilogue group."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from lfopt.ir import ACCESS, Cost, DramBytes
+from lfopt.ir import ACCESS, NEVER, Cost, DramBytes
 from lfopt.ops import OPAQUE
 from lfopt.planning.groups.accesses import readable, unpadded
 from lfopt.planning.groups.groups import Groups
@@ -63,6 +63,12 @@ class AccessMode(ExecutionMode):
             return (), ()
 
         return Scheduled(0, make)
+
+    def need(self, mask: int) -> int:
+        """0 of an operator that may be read through, NEVER of others."""
+        if is_single(mask) and mask & self.operators:
+            return 0
+        return NEVER
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
         """False: it is always alone."""

@@ -5,15 +5,24 @@ See `lfopt.planning.attention.tiling`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from lfopt.ir import NEVER, Cost, DramBytes
+from lfopt.ir import NEVER, BufferUse, Cost, DramBytes
 from lfopt.ops import ATTENTION, bits
 from lfopt.planning.attention.blocks import AttentionBlocks
 from lfopt.planning.attention.tiling import AttentionTiling, best
 from lfopt.planning.groups.groups import Groups
-from lfopt.planning.modes.mode import ExecutionMode, Scheduled, SearchSpace, Traffic, TrafficTerms, is_single
+from lfopt.planning.modes.mode import (
+    ExecutionMode,
+    Scheduled,
+    SearchSpace,
+    Traffic,
+    TrafficTerms,
+    fullest_uses,
+    is_single,
+)
 from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.tiling.finish import row_count
 from lfopt.planning.tiling.tiles import signature
@@ -39,7 +48,8 @@ class AttentionMode(ExecutionMode):
         """`space.traffic` says how bytes are counted, `space.epilogue` whether operators may follow."""
         self.groups = groups
         self.space = space
-        self._known: dict[object, _Choice] = {}
+        self._known: dict[object, _Choice] = {}  # by structure of the group, and buffer
+        self._needs: dict[object, int] = {}  # by structure of the group
 
     @cached_property
     def layout(self) -> BufferLayout:
@@ -79,7 +89,12 @@ class AttentionMode(ExecutionMode):
         if not self.anywhere(mask):
             return None
         choice = self._best(mask, beta)
-        return Cost(choice.dram.total if self._in_blocks else once, choice.buffer_bytes, "attention")
+        if not self._in_blocks:
+            return Cost(once, choice.buffer_bytes, "attention")
+        if choice.blocks is None and not is_single(mask):
+            return None
+        executable = choice.blocks is not None
+        return Cost(choice.dram.total, choice.buffer_bytes, "attention", executable=executable)
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
         """Rows in a band are those of a block of the result."""
@@ -106,6 +121,23 @@ class AttentionMode(ExecutionMode):
         return Scheduled(
             choice.buffer_bytes, lambda limit: AttentionTiling(self._region(mask)).schedule(blocks, limit)
         )
+
+    def need(self, mask: int) -> int:
+        """Bytes of the smallest block; NEVER where the group is no attention in blocks."""
+        if not self._in_blocks or not self.anywhere(mask):
+            return NEVER
+        key = signature(self.groups.dataflow, mask)
+        if key not in self._needs:
+            self._needs[key] = AttentionTiling(self._region(mask)).smallest()
+        return self._needs[key]
+
+    def uses(self, mask: int, beta: int) -> Iterator[BufferUse]:
+        """Places of a block."""
+        if self.need(mask) == NEVER:
+            return
+        blocks = self._best(mask, max(beta, self.need(mask) + 1)).blocks
+        assert blocks is not None, "the smallest block fits"
+        yield from fullest_uses(AttentionTiling(self._region(mask)).stacked(blocks), self.groups.hardware)
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
         """Whether it is an epilogue group: what it is grown into is one only then."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 
-from lfopt.ir import NEVER, Cost, DramBytes
+from lfopt.ir import NEVER, BufferUse, Cost, DramBytes
 from lfopt.ops import ATTENTION, bits
 from lfopt.planning.groups.epilogue import epilogue_candidates
 from lfopt.planning.groups.groups import Groups
@@ -20,10 +20,14 @@ from lfopt.planning.modes.mode import (
     SearchSpace,
     Traffic,
     TrafficTerms,
+    fullest_uses,
     is_single,
     slice_widenings,
 )
+from lfopt.planning.steps.limit import Limit, Unwritten
 from lfopt.planning.tiling import tiles
+
+MOST_SHOWN = 1 << 17  # steps made for the places of a tile that is only shown
 
 
 class TiledMode(ExecutionMode):
@@ -137,6 +141,23 @@ class TiledMode(ExecutionMode):
         return Scheduled(
             tile.buffer_bytes, lambda limit: tiles.schedule(self.tiles.region(mask, tile.width), tile, limit)
         )
+
+    def need(self, mask: int) -> int:
+        """Bytes of the smallest step in tiles; NEVER where none is made of the group."""
+        if not self._as_tiled or not self.anywhere(mask):
+            return NEVER
+        return self.tiles.smallest(mask)
+
+    def uses(self, mask: int, beta: int) -> Iterator[BufferUse]:
+        """Places of a tile; none where its steps are too many to be made."""
+        if self.need(mask) == NEVER:
+            return
+        tile = self.tile(mask, max(beta, self.need(mask) + 1))
+        try:
+            places, _ = tiles.schedule(self.tiles.region(mask, tile.width), tile, Limit(most=MOST_SHOWN))
+        except Unwritten:
+            return
+        yield from fullest_uses(places, self.groups.hardware)
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
         """Whether it is an epilogue group: what it is grown into is one only then."""
