@@ -48,13 +48,18 @@ def nest_problems(plan: Plan, graph: Graph) -> Iterator[str]:
     except InvalidConfig as error:
         yield f"nests: {error}"
         return
-    pricing = NestPricing(BufferLayout(costs.dataflow, costs.hardware), costs.groups.line_buffers)
+    # a plan may be one that was found without flights
+    unfused = costs.unfused()
     for group in nested:
-        yield from _wrong(plan, group, costs, pricing)
+        wrong = [*_wrong(plan, group, costs)]
+        if wrong and unfused is not costs and not [*_wrong(plan, group, unfused)]:
+            continue
+        yield from wrong
 
 
-def _wrong(plan: Plan, group: PlannedGroup, costs: GroupCosts, pricing: NestPricing) -> Iterator[str]:
+def _wrong(plan: Plan, group: PlannedGroup, costs: GroupCosts) -> Iterator[str]:
     flow = costs.dataflow
+    pricing = NestPricing(BufferLayout(flow, costs.hardware), costs.groups.line_buffers)
     try:
         mask, nest = parse_nest("\n".join(group.nest), flow, f"group {group.id}: nest")
     except InvalidConfig as error:
