@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from lfopt.app.fates import Fates
 from lfopt.fusion import component, connected, convex_gap
 from lfopt.ir import InvalidConfig
 from lfopt.ops import OPAQUE, Dataflow, bits
@@ -13,28 +14,26 @@ from lfopt.ops.table import spec
 CLOSE = 3  # names offered for one that is not known
 
 
-def chosen(flow: Dataflow, text: str | Sequence[str]) -> tuple[int, tuple[str, ...]]:
-    """(mask of the group that --nodes names, notes on what was added).
+def chosen(
+    flow: Dataflow, text: str | Sequence[str], fates: Fates | None = None
+) -> tuple[int, tuple[str, ...]]:
+    """(mask of the group that --nodes names, notes on what was added, and on what names stand for).
 
     `text`: names and ranges A..B (all operators on paths from A to B), as a list or with commas between.
+    `fates`: what became of names of the file; if not given, names are those of the network that is planned.
     Whatever lies between the operators is added, and where they fall into parts, the shortest path from part
-    to part. Raises InvalidConfig for names that no operator has, ranges without a path, and operators that
-    run alone.
+    to part. Raises InvalidConfig for names that nothing has or several operators came of, ranges without a
+    path, and operators that run alone.
     """
-    index = {operator.name: i for i, operator in enumerate(flow.operators)}
-    notes: list[str] = []
+    naming = _Naming(flow, fates or Fates(flow))
+    notes = naming.notes
     named = 0
-    for piece in _pieces(text, index):
+    for piece in naming.pieces(text):
         first, dots, last = piece.partition("..")
-        if piece in index or not dots:
-            named |= 1 << operator_named(flow, index, piece)
+        if not dots or naming.knows(piece):
+            named |= naming.mask(piece)
         else:
-            named |= _between(
-                flow,
-                operator_named(flow, index, first.strip()),
-                operator_named(flow, index, last.strip()),
-                notes,
-            )
+            named |= _between(flow, naming.mask(first.strip()), naming.mask(last.strip()), notes)
     if unknown := [i for i in bits(named) if flow.specs[i] is OPAQUE]:
         operator = flow.operators[unknown[0]]
         if named & (named - 1):
@@ -42,7 +41,7 @@ def chosen(flow: Dataflow, text: str | Sequence[str]) -> tuple[int, tuple[str, .
                 f"--nodes: found {operator.name!r} ({operator.kind}), which lfopt does not know: it runs "
                 "alone; accepted: others"
             )
-        return named, ()
+        return named, tuple(notes)
     mask, joined = _connected(flow, named | convex_gap(flow, named))
     if between := convex_gap(flow, named):
         notes.append(f"--nodes: added what lies between them: {_listed(flow, between)}")
@@ -51,19 +50,58 @@ def chosen(flow: Dataflow, text: str | Sequence[str]) -> tuple[int, tuple[str, .
     return mask, tuple(notes)
 
 
-def _pieces(text: str | Sequence[str], index: Mapping[str, int]) -> Sequence[str]:
-    if not isinstance(text, str):
-        return text or [""]
-    if text in index:
-        return [text]
-    return [piece.strip() for piece in text.split(",")]
+class _Naming:
+    """Finds what names stand for, and notes where that is not the operator of the name."""
+
+    def __init__(self, flow: Dataflow, fates: Fates) -> None:
+        self.flow = flow
+        self.fates = fates
+        self.notes: list[str] = []
+
+    def knows(self, name: str) -> bool:
+        """Whether anything has, or had, this name."""
+        return self.fates.fate(name) is not None
+
+    def pieces(self, text: str | Sequence[str]) -> Sequence[str]:
+        """The names and ranges of a text; a name that has commas stays whole."""
+        if not isinstance(text, str):
+            return text or [""]
+        if self.knows(text):
+            return [text]
+        return [piece.strip() for piece in text.split(",")]
+
+    def mask(self, name: str) -> int:
+        """The operators that a name stands for. Raises InvalidConfig."""
+        position = self.flow.position
+        fate = self.fates.fate(name)
+        if fate is None:
+            return 1 << operator_named(self.flow, position, name, known=self.fates.names)
+        if fate.operators and fate.said == "is an operator":
+            (name,) = fate.operators
+            i = position[name]
+            first = self.flow.operators[i].name
+            if first != name:
+                self.notes.append(f"--nodes: {name} runs in one step with {first}")
+            return 1 << i
+        said = f"{name!r} {fate.said}"
+        if fate.together or len(fate.operators) == 1:
+            self.notes.append(f"--nodes: {said}")
+            return sum(1 << i for i in {position[part] for part in fate.operators})
+        accepted = "one of these" if fate.operators else f"others, e.g. {self.flow.operators[0].name}"
+        raise InvalidConfig(f"--nodes: {said}; accepted: {accepted}")
 
 
-def operator_named(flow: Dataflow, index: Mapping[str, int], name: str, where: str = "--nodes") -> int:
+def operator_named(
+    flow: Dataflow,
+    index: Mapping[str, int],
+    name: str,
+    where: str = "--nodes",
+    known: Iterable[str] | None = None,
+) -> int:
     """Index of the operator of this name.
 
     Raises InvalidConfig, with the names that are close, for what `index` does not have; `where` begins the
-    message.
+    message. `known`: names that may be close; None: those of `index`.
     """
     if name in index:
         return index[name]
@@ -80,9 +118,10 @@ def operator_named(flow: Dataflow, index: Mapping[str, int], name: str, where: s
             f"{where}: found {name!r}, which is a view ({view.kind}) and moves nothing; accepted: operators "
             "that compute"
         )
+    candidates = [*(index if known is None else known)]
     lower = name.lower()
-    close = [known for known in index if lower and lower in known.lower()]
-    close = sorted(close, key=len)[:CLOSE] or difflib.get_close_matches(name, index, CLOSE, 0.5)
+    close = [other for other in candidates if lower and lower in other.lower()]
+    close = sorted(close, key=len)[:CLOSE] or difflib.get_close_matches(name, candidates, CLOSE, 0.5)
     if close:
         hint = f"did you mean {' or '.join(close)}?"
     else:
@@ -91,19 +130,28 @@ def operator_named(flow: Dataflow, index: Mapping[str, int], name: str, where: s
 
 
 def _between(flow: Dataflow, first: int, last: int, notes: list[str]) -> int:
-    a = first
-    b = last
-    if flow.ancestors[a] >> b & 1:
-        a, b = b, a
-        notes.append(f"--nodes: {flow.operators[a].name} comes before {flow.operators[b].name}")
-    elif a != b and not flow.ancestors[b] >> a & 1:
-        one = flow.operators[a].name
-        other = flow.operators[b].name
-        raise InvalidConfig(
-            f"--nodes {one}..{other}: no path leads from one to the other; accepted: both with a comma "
-            "between, or another range"
-        )
-    return (flow.descendants[a] | 1 << a) & (flow.ancestors[b] | 1 << b)
+    """All operators on paths from one set to another, ends included."""
+    behind_first = _reach(flow.descendants, first)
+    behind_last = _reach(flow.descendants, last)
+    if behind_first & last:
+        return behind_first & _reach(flow.ancestors, last)
+    one = flow.operators[next(bits(first))].name
+    other = flow.operators[next(bits(last))].name
+    if behind_last & first:
+        notes.append(f"--nodes: {other} comes before {one}")
+        return behind_last & _reach(flow.ancestors, first)
+    raise InvalidConfig(
+        f"--nodes {one}..{other}: no path leads from one to the other; accepted: both with a comma "
+        "between, or another range"
+    )
+
+
+def _reach(along: Sequence[int], mask: int) -> int:
+    """A set with all that lies behind it, or before it."""
+    reached = mask
+    for i in bits(mask):
+        reached |= along[i]
+    return reached
 
 
 def _connected(flow: Dataflow, mask: int) -> tuple[int, int]:
