@@ -29,7 +29,7 @@ from functools import partial
 from itertools import chain, combinations
 from math import ceil, prod
 
-from lfopt.ir import DramBytes, Hardware, Node, Place, row_axis
+from lfopt.ir import NEVER, DramBytes, Hardware, Node, Place, row_axis
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.attention import window_of
 from lfopt.ops.compute import folding
@@ -98,19 +98,11 @@ class Tiles:
         return tile
 
     def smallest(self, mask: int) -> int:
-        """Buffer bytes of the smallest step that a tiling of this group has."""
-        self.best(mask, 1)
-        key = self._keys[mask], None
+        """Buffer bytes of the smallest step that a tiling of this group has; NEVER if it has none."""
+        key = self._keys.setdefault(mask, signature(self.flow, mask)), None
         if key not in self._smallest:
             region = self.region(mask)
-            grids = self._grids[key]
-
-            def fitting(beta: int) -> Tile:
-                return best_tiling(region, grids, beta)
-
-            enough = range(1, finest_step(region, grids) + 1)
-            beta = bisect_left(enough, x=True, key=lambda size: fitting(size).kind != "none") + 1
-            self._smallest[key] = fitting(beta).buffer_bytes
+            self._smallest[key] = smallest_step(region, self._grids.setdefault(key, Grids(region)))
         return self._smallest[key]
 
     def region(self, mask: int, width: int | None = None) -> TilingRegion:
@@ -170,8 +162,10 @@ def _split(region: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile]
         yield from _evenly(region, beta, (), axis, best)
 
 
-def _split_twice(region: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile]:
-    """Frames along two axes, where one is not enough or moves more.
+def _split_twice(
+    region: TilingRegion, beta: int, best: Tile | None, *, finest: bool = False
+) -> Iterator[Tile]:
+    """Frames along two axes, where one is not enough or moves more. `finest`: see `_evenly`.
 
     To cut a frame once more never moves less.
     """
@@ -186,23 +180,30 @@ def _split_twice(region: TilingRegion, beta: int, best: Tile | None) -> Iterator
             continue
         for inner in axes:
             for tile in (
-                _evenly(region, beta, ((outer, region.grain(outer)),), inner, best) if inner != outer else ()
+                _evenly(region, beta, ((outer, region.grain(outer)),), inner, best, finest=finest)
+                if inner != outer
+                else ()
             ):
                 best = tile if best is None or _order(tile) < _order(best) else best
                 yield tile
 
 
 def _evenly(
-    region: TilingRegion, beta: int, others: tuple[tuple[int, int], ...], axis: int, best: Tile | None
+    region: TilingRegion,
+    beta: int,
+    others: tuple[tuple[int, int], ...],
+    axis: int,
+    best: Tile | None,
+    *,
+    finest: bool = False,
 ) -> Iterator[Tile]:
-    """Blocks of every size that fit.
+    """Blocks of every size that fit; `finest`: of the smallest size alone.
 
     What an operator reads for a block may be read for others too, so the largest is not always the best.
     """
     repeats = prod(ceil(region.shape[outer] / extent) for outer, extent in others)
-    for size in region.sizes(axis):
-        if repeats * ceil(region.shape[axis] / size) > MOST_FRAMES:
-            return
+    sizes = [size for size in region.sizes(axis) if repeats * ceil(region.shape[axis] / size) <= MOST_FRAMES]
+    for size in sizes[-1:] if finest else sizes:
         if (
             others
             and best is not None
@@ -210,9 +211,9 @@ def _evenly(
         ):
             continue
         blocks = (*others, (axis, size))
-        frames = region.frames(blocks)
-        if region.buffer_bytes([*frames[:3], *frames[-2:]]) >= beta:
+        if region.buffer_bytes(region.end_frames(blocks)) >= beta:
             continue
+        frames = region.frames(blocks)
         dram, buffer_bytes = region.cost(frames)
         if buffer_bytes < beta:
             tile = Tile("frames", dram, buffer_bytes, len(frames), blocks=blocks)
@@ -416,6 +417,25 @@ def _widened(slices: ContractionSlices, grid: TileExtents, tile: Tile, beta: int
             grid = larger
             tile = wider
     return tile
+
+
+def smallest_step(region: TilingRegion, grids: Grids) -> int:
+    """Buffer bytes of the smallest step of any tiling; NEVER if there is none. Found by halving."""
+    # grids come last, and say the soonest that there are some
+    reverse = reversed(_kinds(region, grids))
+    kinds = [partial(kind, finest=True) if kind is _split_twice else kind for kind in reverse]
+
+    def fits(beta: int) -> bool:
+        return any(True for choices in kinds for _ in choices(region, beta, None))
+
+    finest = finest_step(region, grids)
+    enough = finest + 1
+    while not fits(enough):  # the finest cut may have too many tiles
+        if enough >= NEVER:
+            return NEVER
+        enough *= 2
+    too_small = finest if enough == finest + 1 and not fits(finest) else 0
+    return bisect_left(range(1, enough), x=True, lo=too_small, key=fits)
 
 
 def finest_step(region: TilingRegion, grids: Grids) -> int:

@@ -104,6 +104,20 @@ class TilingRegion:
                 ]
         return frames
 
+    def end_frames(self, blocks: Sequence[tuple[int, int]]) -> list[Box]:
+        """The first three and the last two of `frames`, without the others; no block is of `CHANNELS`."""
+        cuts = [(axis, spans(0, self.shape[axis], extent)) for axis, extent in blocks]
+        count = prod(len(ends) for _, ends in cuts)
+        frames: list[Box] = []
+        for number in sorted({0, min(1, count - 1), min(2, count - 1), max(count - 2, 0), count - 1}):
+            frame = whole(self.shape)
+            rest = number
+            for axis, ends in reversed(cuts):
+                rest, position = divmod(rest, len(ends))
+                frame = cut(frame, axis, ends[position])
+            frames.append(frame)
+        return frames
+
     def grain(self, axis: int) -> int:
         """Multiple in elements of block extents along an axis: `width` for channels, else 1."""
         if CHANNEL_AXIS_OF_RANK.get(len(self.shape)) == axis % len(self.shape):
