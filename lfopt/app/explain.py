@@ -8,20 +8,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from explainers.graph import links
 from lfopt.app.guidance import explainer, splitter
+from lfopt.app.needs import BufferNeed, full_need, role_of
 from lfopt.app.options import ExplainerName
 from lfopt.fusion import Adapted, CostModel, Floor
 from lfopt.ir import Cost, Graph, Hardware, InvalidConfig, LfoptError, Plan, Scheme
-from lfopt.ir.cost import Mode
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.excerpt import excerpt
-from lfopt.planning import NEVER, GroupCosts, Traffic
-from lfopt.planning.steps.place_names import tensor_in
+from lfopt.planning import MODES, GroupCosts, Traffic
+from lfopt.planning.defaults import MAX_RECOMPUTE
+from lfopt.planning.modes import ModeOption
+from lfopt.planning.modes.mode import is_single
 from search.exact import solve
 from search.options import SearchOptions
 from search.partition import Partitions
@@ -30,107 +33,7 @@ Scores = Callable[[int], np.ndarray]  # (group) -> (links,) float64, see `explai
 Splits = Callable[[int], tuple[int, ...] | None]  # (group) -> legal groups in its place, or None
 # those asked where nothing else is said, if there are weights for the scheme
 SHIPPED: tuple[ExplainerName, ...] = ("rg", "pg")
-Role = Literal["input", "inner", "output", "weights", "sums", "parameters", "gaps"]
-
-
-# -- what takes the buffer -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class BufferOccupant:
-    """Something that takes space in the buffer."""
-
-    what: str  # a map, an operator with weights, or a constant
-    # of a map: input, read from outside; inner, read by the group alone; output, needed outside. gaps: left
-    # between maps of different sizes
-    role: Role
-    rows: int  # of a map or of partial sums, held at once; else 0
-    row_bytes: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class BufferNeed:
-    """What a group takes of the buffer: in its mode, or, where none fits, in the one that needs the least."""
-
-    mode: Mode
-    bytes: int  # F_beta; 0 where no buffer is large enough
-    available: int  # beta
-    uses: tuple[BufferOccupant, ...]  # the largest first; they add up to `bytes`
-    enough: int  # the smallest sufficient buffer, in whatever mode of the scheme; 0 if there is none
-    never: str = ""  # why no buffer is large enough
-    weights: int = 0  # bytes of weights, where they have a buffer of their own
-
-    @property
-    def fits(self) -> bool:
-        """Whether the group runs whole from the buffer."""
-        return not self.never and self.bytes < self.available
-
-    @property
-    def over(self) -> int:
-        """Bytes by which the group, or the buffer, would have to change."""
-        return self.bytes - self.available + 1
-
-
-def need_of(costs: GroupCosts, mask: int) -> BufferNeed:
-    """What takes how much of the buffer."""
-    beta = costs.hardware.buffer_bytes
-    price = costs.price(mask)
-    name, least = costs.least_need(mask)
-    if not costs.groups.parameters_fit(mask):
-        store = costs.hardware.parameter_store_bytes
-        needed_parameters = costs.groups.parameter_bytes(mask)
-        if needed_parameters <= store:
-            tables = costs.groups.tables_of(mask)
-            most = costs.hardware.parameter_tables
-            return BufferNeed(
-                name, 0, beta, (), 0, f"its operators have {tables:,} tables, and their store holds {most:,}"
-            )
-        return BufferNeed(
-            name,
-            0,
-            beta,
-            (),
-            0,
-            f"its parameters take {needed_parameters:,} B, and their store has {store:,}",
-        )
-    if least == NEVER:
-        if (weights := costs.least_weights(mask)) is not None:
-            lacking = (
-                f"its weights take {weights[1]:,} B on chip at the least, and their buffer has "
-                f"{costs.hardware.weight_buffer_bytes:,}"
-            )
-            return BufferNeed(weights[0], 0, beta, (), 0, lacking, weights[1])
-        return BufferNeed(name, 0, beta, (), 0, costs.modes[name].never(mask))
-    mode, needed = (
-        (price.mode, price.buffer_bytes)
-        if price is not None and costs.modes[price.mode].whole
-        else (name, least)
-    )
-    uses = sorted(costs.modes[mode].uses(mask, beta), key=lambda use: -use.bytes)
-    flow = costs.dataflow
-    weights = 0
-    if costs.hardware.weight_buffer_bytes:
-        weights = sum(use.bytes for use in uses if use.kind == "weights")
-        uses = [use for use in uses if use.kind != "weights"]
-    uses_of_maps = [
-        BufferOccupant(use.what, _role(flow, mask, use.what) if use.kind == "map" else use.kind, *use[2:])
-        for use in uses
-        if use.bytes
-    ]
-    if gaps := needed - sum(use.bytes for use in uses_of_maps):
-        uses_of_maps.append(BufferOccupant("between maps", "gaps", 0, 0, gaps))
-    return BufferNeed(mode, needed, beta, tuple(uses_of_maps), least + 1, weights=weights)
-
-
-def _role(flow: Dataflow, mask: int, name: str) -> Role:
-    """What a map is to a group, by the name of its place."""
-    m = flow.map_index[name if name in flow.map_index else tensor_in(name)]
-    if flow.producer[m] < 0 or not mask >> flow.producer[m] & 1:
-        return "input"
-    if flow.is_output[m] or flow.readers[m] & ~mask:
-        return "output"
-    return "inner"
+NO_WAYS: Mapping[int, ModeOption] = MappingProxyType({})
 
 
 # -- what would repair it ------------------------------------------------------------------------------------
@@ -247,7 +150,7 @@ def _crossings(costs: GroupCosts, mask: int, groups: tuple[int, ...]) -> tuple[C
     for m in sorted({m for i in bits(mask) for m in (*flow.results[i], *(o.map for o in flow.operands[i]))}):
         maker = owner.get(flow.producer[m], -1)
         loaded = tuple(sorted({owner[i] for i in bits(flow.readers[m] & mask)} - {maker}))
-        role = _role(flow, mask, flow.maps[m].name)
+        role = role_of(flow, mask, flow.maps[m].name)
         times = len(loaded) - (role == "input") + (role == "inner" and bool(loaded))
         if times > 0:
             size = costs.hardware.dram_bytes(flow.maps[m])
@@ -323,16 +226,28 @@ class Explanation:
     cost: Cost | None  # as a search sees it; None: not legal
     alone_bytes: int  # DRAM bytes of its operators unfused
     whole_bytes: int  # DRAM bytes as one group, every tensor once
-    enough_bytes: int  # DRAM bytes in the smallest sufficient buffer; 0 if there is none
+    # DRAM bytes in the smallest sufficient buffer; None if there is none, or if it holds the smallest tiles
+    enough_bytes: int | None
     links: np.ndarray  # (2, links) int64: indices of operators
     blames: tuple[Blame, ...]
-    repair: Repair | None  # None where the group fits
+    repair: Repair | None  # None where the group runs whole
     missing: Mapping[str, str] = field(default_factory=dict[str, str])  # explainers -> why they say nothing
 
 
-def explained(costs: GroupCosts, mask: int, by: Explainers, seconds: float) -> Explanation:
-    """Explain a connected, convex group. The exact search for its best cut takes at most so many seconds."""
-    need = need_of(costs, mask)
+def explained(
+    costs: GroupCosts,
+    mask: int,
+    by: Explainers,
+    seconds: float,
+    ways: Mapping[int, ModeOption] = NO_WAYS,
+) -> Explanation:
+    """Explain a connected, convex group.
+
+    The exact search for its best cut takes at most so many seconds, the search for chains in smaller buffers
+    as many. `ways`: see `take_planned`.
+    """
+    end = time.perf_counter() + seconds
+    need, enough = full_need(costs, mask, ways, lambda: time.perf_counter() > end)
     where = np.array([*bits(mask)])[links(costs.dataflow, mask)]
     if where.size and (by.requested or not need.fits):
         blames = tuple(
@@ -341,9 +256,10 @@ def explained(costs: GroupCosts, mask: int, by: Explainers, seconds: float) -> E
         )
     else:
         blames = ()
-    best = None if need.fits else repair(costs, mask, {b.explainer: b.groups for b in blames}, seconds)
+    best = None
+    if not need.fits or not (MODES[need.mode].whole or is_single(mask)):
+        best = repair(costs, mask, {b.explainer: b.groups for b in blames}, seconds)
     alone = moved_bytes(costs, (1 << i for i in bits(mask)))
-    enough = costs.at(need.enough).dram(mask).total if need.enough else 0
     return Explanation(
         mask,
         need,
@@ -370,9 +286,10 @@ def costs_of_plan(plan: Plan, graph: Graph, hardware: Hardware, scheme: Scheme |
     What traffic paper leaves out is counted once, as everything else there.
     """
     traffic = Traffic.ONCE if plan.traffic == "paper" else Traffic(plan.traffic)
-    groups = [group.nodes for group in plan.groups] if scheme in (None, plan.scheme) else None
-    space = {"scheme": scheme or plan.scheme, "epilogue": plan.epilogue}
-    return GroupCosts.of(graph, hardware, traffic, **space, max_recompute=plan.max_recompute, groups=groups)
+    groups = [group.nodes for group in plan.groups]
+    most = plan.max_recompute if scheme in (None, plan.scheme) else MAX_RECOMPUTE
+    space = {"scheme": scheme or plan.scheme, "epilogue": plan.epilogue, "max_recompute": most}
+    return GroupCosts.of(graph, hardware, traffic, **space, groups=groups)
 
 
 # -- as JSON -------------------------------------------------------------------------------------------------
@@ -396,6 +313,8 @@ def as_data(explanation: Explanation, flow: Dataflow) -> dict[str, Any]:
         "available_bytes": need.available,
         "over_bytes": 0 if need.fits or need.never else need.over,
         "smallest_sufficient_buffer_bytes": need.enough,
+        "smaller_buffers_settled": need.settled,
+        "smallest_buffer_to_run_whole_bytes": need.whole,
         "dram_bytes_in_that_buffer": explanation.enough_bytes,
         "never": need.never,
         "weight_bytes": need.weights,

@@ -217,7 +217,9 @@ class Fates:
                 continue
             parts[maker] = None
             operator = self.flow.graph.operators[self._graph_operators[maker]]
-            waiting += [made for made in operator.inputs if made in self._makers and self._is_new(made)]
+            waiting += [
+                result for result in operator.inputs if result in self._makers and self._is_new(result)
+            ]
         computing = [name for name in parts if name in self.flow.position]
         return self._in_order(computing or parts)
 
@@ -233,7 +235,7 @@ class Fates:
         for tensor in (order := [*waiting]):
             yield tensor
             for reader in self._file_readers.get(tensor, ()):
-                new = [made for made in self.file[reader].outputs if made and made not in waiting]
+                new = [result for result in self.file[reader].outputs if result and result not in waiting]
                 waiting.update(dict.fromkeys(new))
                 order += new
 
@@ -242,7 +244,7 @@ class Fates:
         return self._nearest(
             tensors,
             lambda tensor: (
-                made for name in self._file_readers.get(tensor, ()) for made in self.file[name].outputs
+                result for name in self._file_readers.get(tensor, ()) for result in self.file[name].outputs
             ),
         )
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lfopt.app.answers.files import FileAnswer
-from lfopt.app.explain import BufferOccupant
 from lfopt.app.explain_cycles import GroupCycles
+from lfopt.app.needs import BufferOccupant
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,9 @@ class ExplainAnswer:
     available_bytes: int
     over_bytes: int
     smallest_sufficient_buffer_bytes: int
-    dram_bytes_in_that_buffer: int
+    smaller_buffers_settled: bool  # whether time did not end before all were asked for chains
+    smallest_buffer_to_run_whole_bytes: int  # neither in tiles nor in blocks; 0: none
+    dram_bytes_in_that_buffer: int | None  # null: none is large enough, or it holds the smallest tiles
     never: str  # why no buffer is large enough
     weight_bytes: int  # of weights, where they have a buffer of their own
     takes: tuple[BufferOccupant, ...]

@@ -5,8 +5,9 @@ Raises InvalidConfig for options that are not accepted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -18,6 +19,7 @@ from lfopt.app.commands.explain_cycles import print_cycles
 from lfopt.app.commands.options import check_figure, check_group, check_seconds, check_top, chip
 from lfopt.app.config import Config, SearchConfig
 from lfopt.app.explain import (
+    NO_WAYS,
     Blame,
     Explainers,
     Explanation,
@@ -28,6 +30,8 @@ from lfopt.app.explain import (
     explained,
 )
 from lfopt.app.explain_cycles import cycles_of
+from lfopt.app.fates import Fates, ReadFile
+from lfopt.app.needs import BufferNeed, take_planned
 from lfopt.app.nodes import chosen
 from lfopt.app.options import (
     NODES,
@@ -44,17 +48,18 @@ from lfopt.app.options import (
     SeedOption,
 )
 from lfopt.app.origins import named_table
-from lfopt.app.pipeline import load_network
+from lfopt.app.pipeline import load_network, names_of_file
 from lfopt.app.plan_nests import print_nest
 from lfopt.app.report.cuts import Growth, growths, named
 from lfopt.app.screen import err, note, out, shown, spread
 from lfopt.app.sizes import UNLIMITED, memories, of_buffer, parse_shapes, size_option
 from lfopt.app.verify import load_planned
-from lfopt.ir import Graph, InvalidConfig, PlannedGroup
+from lfopt.ir import ACCESS, Graph, InvalidConfig, PlannedGroup
 from lfopt.ir.names import shared_prefix, span
 from lfopt.ir.origins import scope_of
 from lfopt.ops import Dataflow, bits
-from lfopt.planning import GroupCosts, masks_of
+from lfopt.planning import MODES, GroupCosts, masks_of
+from lfopt.planning.modes import ModeOption
 from lfopt.planning.written.writer import nest_lines
 
 DIGITS = {"analytic": 0}  # of scores; bytes there
@@ -70,6 +75,7 @@ class _ExplainQuery(NamedTuple):
     groups: tuple[int, ...] = ()  # of the plan
     planned: tuple[PlannedGroup, ...] = ()
     number: int = -1  # of the plan's group
+    ways: Mapping[int, ModeOption] = NO_WAYS  # how groups run by the plan, by mask
 
     @property
     def title(self) -> str:
@@ -141,16 +147,13 @@ def explain(
     if is_plan:
         query = _of_plan(Path(target), nodes, group, scheme, **options)
     else:
-        query = _of_model(
-            load_network(target, parse_shapes(input_shape), rules, weights=False),
-            nodes or "",
-            scheme,
-            **options,
-        )
+        shapes = parse_shapes(input_shape)
+        graph = load_network(target, shapes, rules, weights=False)
+        query = _of_model(graph, partial(names_of_file, target, shapes), nodes or "", scheme, **options)
     by = Explainers.of(query.costs, tuple(dict.fromkeys(explainer)), seed)
     for name, why in by.missing.items():
         err.print(f"note: --explainer {name}: {why}", style="yellow", markup=False, soft_wrap=True)
-    explanation = explained(query.costs, query.group, by, time_limit)
+    explanation = explained(query.costs, query.group, by, time_limit, query.ways)
     if grow:
         grown = growths(query.costs, query.groups, tuple(g.mode for g in query.planned), query.number)
     else:
@@ -175,10 +178,12 @@ def explain(
     )
 
 
-def _of_model(graph: Graph, nodes: str, scheme: str | None, **options: Any) -> _ExplainQuery:
+def _of_model(
+    graph: Graph, read_file: ReadFile, nodes: str, scheme: str | None, **options: Any
+) -> _ExplainQuery:
     note(graph)
     costs = GroupCosts.of(graph, chip(**options), scheme=scheme or Config.scheme)
-    return _ExplainQuery(costs, _chosen(costs, nodes), graph.name)
+    return _ExplainQuery(costs, _chosen(costs, nodes, Fates(costs.dataflow, read_file)), graph.name)
 
 
 def _of_plan(
@@ -194,14 +199,16 @@ def _of_plan(
     if options["element_bytes"] is not None:
         given = replace(given, element_bytes=options["element_bytes"])
     costs = costs_of_plan(plan, graph, given, scheme)
-    if group is None:
-        return _ExplainQuery(costs, _chosen(costs, nodes or ""), plan.model.name)
     masks = masks_of(costs.dataflow, [planned.nodes for planned in plan.groups])
-    return _ExplainQuery(costs, masks[group], plan.model.name, masks, plan.groups, group)
+    ways = take_planned(costs, plan, masks)
+    if group is None:
+        fates = Fates(costs.dataflow)
+        return _ExplainQuery(costs, _chosen(costs, nodes or "", fates), plan.model.name, ways=ways)
+    return _ExplainQuery(costs, masks[group], plan.model.name, masks, plan.groups, group, ways)
 
 
-def _chosen(costs: GroupCosts, nodes: str) -> int:
-    mask, notes = chosen(costs.dataflow, nodes)
+def _chosen(costs: GroupCosts, nodes: str, fates: Fates) -> int:
+    mask, notes = chosen(costs.dataflow, nodes, fates)
     for line in notes:
         err.print(f"note: {line}", style="yellow", markup=False, soft_wrap=True)
     return mask
@@ -253,7 +260,7 @@ def _print(query: _ExplainQuery, explanation: Explanation, top: int) -> None:
     if explanation.need.uses:
         out.print()
         _print_uses(explanation, top)
-    _print_nest(query.costs, explanation)
+    _print_nest(query, explanation)
     if explanation.repair is not None:
         out.print()
         _print_repair(explanation.repair, explanation, query.costs, top)
@@ -286,33 +293,53 @@ def _print_need(explanation: Explanation, weight_buffer: int) -> None:
             than = f"{abs(saved):,} B {'less' if saved >= 0 else 'more'} than its operators alone"
         else:
             than = ""
-        runs = "moves" if need.fits else f"runs all the same, in mode {cost.mode}: moves"
+        runs = "moves" if need.fits else f"counted all the same, in mode {cost.mode}: moves"
         if cost.dram_bytes > explanation.whole_bytes:
             more = f"{cost.dram_bytes - explanation.whole_bytes:,} B more than in one piece"
         else:
             more = ""
         out.print(", ".join(text for text in (f"{runs} {cost.dram_bytes:,} B", more, than) if text))
     if need.enough:
-        if explanation.enough_bytes != (cost.dram_bytes if cost else explanation.whole_bytes):
-            sufficient = f", and moves {explanation.enough_bytes:,} B there"
-        else:
-            sufficient = ""
-        out.print(
-            f"smallest sufficient buffer: {need.enough:,} B ({-(-need.enough // 1024):,} KiB){sufficient}"
-        )
+        there = explanation.enough_bytes
+        sufficient = ""
+        if there is not None and there != (cost.dram_bytes if cost else explanation.whole_bytes):
+            sufficient = f", and moves {there:,} B there"
+        out.print(f"smallest sufficient buffer: {_size(need.enough)}{sufficient}")
+    if not need.settled:
+        below = f"below {need.enough:,} B" if need.enough else "in larger buffers"
+        out.print(f"[dim]time ended before all chains {below} were tried (--time-limit)[/]")
+    if need.fits and not MODES[need.mode].whole:
+        _print_whole(need)
 
 
-def _print_nest(costs: GroupCosts, explanation: Explanation) -> None:
-    """How a group that may run does so, where its mode says it as a nest."""
+def _print_whole(need: BufferNeed) -> None:
+    """The buffer in which a group that runs in parts would run whole."""
+    if need.mode == ACCESS or need.whole == need.enough:
+        return
+    whole = f"from a buffer of {_size(need.whole)} on" if need.whole else "in no buffer"
+    out.print(f"whole, in one mode of the scheme: {whole}")
+
+
+def _size(size: int) -> str:
+    return f"{size:,} B ({-(-size // 1024):,} KiB)"
+
+
+def _print_nest(query: _ExplainQuery, explanation: Explanation) -> None:
+    """How a group that may run does so, where its mode or the plan says it as a nest."""
     if explanation.cost is None:
         return
-    mode = costs.modes[explanation.cost.mode]
+    costs = query.costs
     group = explanation.group
     beta = costs.hardware.buffer_bytes
-    nest = mode.schedule(group, beta, mode.terms(group, beta).band_rows).nest
-    if nest is not None:
+    if costs.taken(group) is not None:
+        lines = query.planned[query.number].nest if query.planned else ()
+    else:
+        mode = costs.modes[explanation.cost.mode]
+        nest = mode.schedule(group, beta, mode.terms(group, beta).band_rows).nest
+        lines = () if nest is None else nest_lines(costs.dataflow, nest)
+    if lines:
         out.print()
-        print_nest(nest_lines(costs.dataflow, nest))
+        print_nest(lines)
 
 
 def _print_uses(explanation: Explanation, top: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lfopt.app.explain import BufferNeed, BufferOccupant, need_of
+from lfopt.app.needs import BufferNeed, BufferOccupant, need_of
 from lfopt.fusion import connected_parts
 from lfopt.ir import Cost
 from lfopt.ops import OPAQUE, bits
