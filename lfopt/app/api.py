@@ -447,7 +447,8 @@ def explain(
         ways = NO_WAYS
         fates = Fates(costs.dataflow)
         if not isinstance(what, Graph):
-            fates = Fates(costs.dataflow, partial(names_of_file, what, None))
+            read = partial(names_of_file, what, None)  # pyright: ignore[reportArgumentType]
+            fates = Fates(costs.dataflow, read)
     if group is not None and not (type(group) is int and 0 <= group < len(masks)):
         accepted = f"a group of the plan, 0 to {len(masks) - 1}" if masks else "nodes, of a network"
         raise InvalidConfig(f"group: found {group!r}; accepted: {accepted}")

@@ -186,7 +186,7 @@ class Fates:
                 if len(parts) > 1:
                     return Fate(f"{what} is computed by {_listed(parts)}", parts, together=True)
                 verb = "became part of" if source == tensor else "is another shape of what is made by"
-                return Fate(f"{what} {verb} {parts[0]!r}", parts)
+                return Fate(f"{what} {verb} {_listed(parts)}", parts)
             if tensor in graph.constants:
                 return self._read(tensor, f"{what} gives a constant")
         if not self._reaches(operator.outputs, lambda tensor: tensor in graph.outputs):

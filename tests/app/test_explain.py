@@ -427,7 +427,7 @@ def exported_block(folder: Path) -> str:
     node = onnx.helper.make_node
     nodes = [
         node("Identity", ["x"], ["x1"], "same"),
-        node("Constant", [], ["one"], "one", value=onnx.numpy_helper.from_array(np.float32(1))),
+        node("Constant", [], ["one"], "one", value=onnx.numpy_helper.from_array(np.array(1, np.float32))),
         node("Conv", ["x1", "w"], ["c"], "conv", pads=[1, 1, 1, 1]),
         node("BatchNormalization", ["c", "scale", "b", "b", "scale"], ["n"], "norm"),
         node("Dropout", ["n"], ["d"], "drop"),
