@@ -1,21 +1,31 @@
-"""The optimum at every buffer size of a range, from one enumeration of groups.
+"""The optimum at every buffer size of a range.
 
-Whatever is legal on a small buffer is legal on a larger one. So the groups and states reached on the largest
-buffer hold those of every smaller one, and each size is one shortest path over what was enumerated once. A
-plan whose groups need at most b bytes stays what it is on every buffer above b, and more buffer never costs
-more bytes: between b and the size that it was found at, the optimum is constant, and the next size to solve
-is b itself.
+`staircase` finds it from one enumeration of groups, where their prices do not depend on the buffer. Whatever
+is legal on a small buffer is legal on a larger one. So the groups and states reached on the largest buffer
+hold those of every smaller one, and each size is one shortest path over what was enumerated once. A plan
+whose groups need at most b bytes stays what it is on every buffer above b, and more buffer never costs more
+bytes: between b and the size that it was found at, the optimum is constant, and the next size to solve is b
+itself.
+
+`SearchedStairs` has a search for each size that it asks for, whatever prices do. A plan holds on every buffer
+larger than its groups need, a bound on every smaller one than it was proven for; where the two meet, nothing
+is left to search. Of what remains, wide ranges are halved, and of narrow ones the largest size is searched:
+either a step ends above it, or a plan was found that goes further down.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from math import isqrt
 from typing import NamedTuple
 
 from lfopt.fusion import CostModel
 from search.exact import next_groups
+from search.partition import Partition
 
+WIDE = 4  # largest over smallest size of a range that is halved
+FIRST_SHARE = 16  # parts of the time of which a search has one at first
 MAX_STEPS = 2_000_000  # steps between states that are kept; more would take gigabytes
 
 
@@ -129,3 +139,143 @@ def _shortest(
         _, state, group = best[state]
         groups.append(group)
     return best[done][0], groups
+
+
+class SearchedBuffer(NamedTuple):
+    """What a search on one buffer came to."""
+
+    groups: Partition
+    needs: int  # bytes that a buffer must exceed for the plan to run so
+    dram_bytes: int
+    lower_bound_bytes: int
+    without_steps: int = 0  # groups that cannot run
+    interrupted: bool = False
+
+
+# (buffer in bytes, plans to begin with, bytes that no plan avoids, seconds) -> what a search comes to
+SearchOn = Callable[[int, tuple[Partition, ...], int, float], SearchedBuffer]
+
+
+class SearchedStairs:
+    """Steps between two buffer sizes, as far as searches have told.
+
+    On each of these buffers every operator runs by itself, so that more buffer never costs more bytes.
+    """
+
+    def __init__(self, low: int, high: int) -> None:
+        """`low`, `high`: bytes, both included."""
+        self.low = low
+        self.high = high
+        self.plans: list[SearchedBuffer] = []
+        self.bounds: list[tuple[int, int]] = []  # (buffer, bytes that no plan avoids on it or a smaller one)
+        self.seconds: dict[int, float] = {}  # that searches had, by buffer
+
+    def add(self, buffer: int, searched: SearchedBuffer, seconds: float) -> None:
+        """Take in what a search on a buffer came to; `seconds`: what it was given."""
+        self.plans.append(searched)
+        self.bounds.append((buffer, searched.lower_bound_bytes))
+        self.seconds[buffer] = seconds
+
+    def stairs(self) -> list[Stair]:
+        """Steps by size: the best plan known, and what no plan avoids. None below what any plan needs."""
+        joined: list[Stair] = []
+        for start, _, plan, bound in self._pieces():
+            if plan is None:
+                continue
+            dram = plan.dram_bytes
+            stair = Stair(start, dram, min(bound, dram), len(plan.groups), plan.without_steps)
+            if not joined or stair[1:3] != joined[-1][1:3]:
+                joined.append(stair)
+        return joined
+
+    def unresolved(self) -> list[tuple[int, int]]:
+        """Ranges of sizes, both ends included, on which no plan is known to be optimal."""
+        ranges: list[tuple[int, int]] = []
+        for start, end, plan, bound in self._pieces():
+            if plan is not None and plan.dram_bytes <= bound:
+                continue
+            if ranges and ranges[-1][1] == start - 1:
+                ranges[-1] = (ranges[-1][0], end)
+            else:
+                ranges.append((start, end))
+        return ranges
+
+    def next_size(self, seconds: float) -> int | None:
+        """The buffer to search on next, for so many seconds; None where none is worth that."""
+        if not self.plans:
+            return self.high
+        if self.seconds.get(self.low, 0.0) < seconds and self._open(self.low):
+            return self.low
+        open_sizes = [
+            size for _, size, plan, bound in self._pieces() if plan is None or plan.dram_bytes > bound
+        ]
+        for start, end in sorted(self.unresolved(), key=lambda ends: -ends[1] / ends[0]):
+            middle = isqrt(start * end)
+            if end >= WIDE * start and self.seconds.get(middle, 0.0) < seconds:
+                return middle
+            for size in reversed(open_sizes):
+                if start <= size <= end and self.seconds.get(size, 0.0) < seconds:
+                    return size
+        return None
+
+    def known(self, buffer: int) -> tuple[tuple[Partition, ...], int]:
+        """(the best plan that runs on a buffer, if one is known; bytes that no plan avoids there)."""
+        plan = self._best(buffer)
+        return () if plan is None else (plan.groups,), self._bound(buffer)
+
+    def _open(self, buffer: int) -> bool:
+        plan = self._best(buffer)
+        return plan is None or plan.dram_bytes > self._bound(buffer)
+
+    def _best(self, buffer: int) -> SearchedBuffer | None:
+        running = (plan for plan in self.plans if plan.needs < buffer)
+        return min(running, key=lambda plan: plan.dram_bytes, default=None)
+
+    def _bound(self, buffer: int) -> int:
+        return max((bound for size, bound in self.bounds if size >= buffer), default=0)
+
+    def _pieces(self) -> list[tuple[int, int, SearchedBuffer | None, int]]:
+        """(first size, last size, best plan, bound) of ranges on which neither plan nor bound changes."""
+        starts = {self.low, *(plan.needs + 1 for plan in self.plans), *(size + 1 for size, _ in self.bounds)}
+        inside = sorted(start for start in starts if self.low <= start <= self.high)
+        ends = [*(start - 1 for start in inside[1:]), self.high]
+        bounds: list[int] = []
+        waiting = sorted(self.bounds)
+        bound = 0
+        for start in reversed(inside):
+            while waiting and waiting[-1][0] >= start:
+                bound = max(bound, waiting.pop()[1])
+            bounds.append(bound)
+        pieces: list[tuple[int, int, SearchedBuffer | None, int]] = []
+        running = sorted(self.plans, key=lambda plan: -plan.needs)
+        best: SearchedBuffer | None = None
+        for start, end in zip(inside, ends, strict=True):
+            while running and running[-1].needs < start:
+                plan = running.pop()
+                best = plan if best is None or plan.dram_bytes < best.dram_bytes else best
+            pieces.append((start, end, best, bounds.pop()))
+        return pieces
+
+
+def search_stairs(stairs: SearchedStairs, search_on: SearchOn, time_limit: float) -> Iterator[None]:
+    """Search on one buffer after the other, until every step is proven or the time is over.
+
+    Yields after each search. One that is interrupted is the last, and what it found is taken in. At first a
+    search has a small part of the time; those that prove nothing in it are run again for twice as long, once
+    no other size is left.
+    """
+    end = time.perf_counter() + time_limit
+    share = time_limit / FIRST_SHARE
+    while (left := end - time.perf_counter()) > 0:
+        size = stairs.next_size(share)
+        if size is None:
+            if not stairs.unresolved() or share >= left:
+                return
+            share *= 2
+            continue
+        seconds = min(share, left)
+        searched = search_on(size, *stairs.known(size), seconds)
+        stairs.add(size, searched, share)
+        yield
+        if searched.interrupted:
+            return

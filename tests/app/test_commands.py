@@ -400,11 +400,32 @@ def parallel(count: int) -> onnx.ModelProto:
     return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)])
 
 
-def test_a_sweep_of_too_many_states_falls_back_to_powers_of_two_and_says_so(lfopt, tmp_path):
+def test_a_sweep_of_too_many_states_to_enumerate_is_searched_size_by_size(lfopt, tmp_path):
     onnx.save(parallel(40), tmp_path / "p.onnx")
-    done = lfopt("sweep", "p.onnx", "--buffers", "64KiB:256KiB", "--time-limit", "2", "--out", "s")
-    assert "too many states" in done.stderr
-    assert len((tmp_path / "s" / "staircase.csv").read_text().splitlines()) == 4
+    done = lfopt("sweep", "p.onnx", "--buffers", "64KiB:256KiB", "--time-limit", "8", "--out", "s", "--json")
+    data = json.loads(done.stdout)
+    assert data["unresolved"] == []
+    (stair,) = data["stairs"]
+    assert stair["buffer_bytes"] == 64 * 1024
+    assert stair["dram_bytes"] == stair["lower_bound_bytes"] == data["compulsory_bytes"]
+
+
+@pytest.mark.parametrize("scheme", ["brr", "patches", "auto", "all"])
+def test_a_range_is_swept_in_schemes_whose_bytes_fall_with_the_buffer(lfopt, scheme):
+    network = ("zoo:fsrcnn", "--input-shape", "image=1,1,20,24")
+    done = lfopt("sweep", *network, "--buffers", "7KiB:8KiB", "--scheme", scheme, "--out", "s", "--json")
+    data = json.loads(done.stdout)
+    assert data["unresolved"] == []
+    assert all(stair["dram_bytes"] == stair["lower_bound_bytes"] for stair in data["stairs"])
+    traffic = [stair["dram_bytes"] for stair in data["stairs"]]
+    assert traffic == sorted({*traffic}, reverse=True)
+
+
+def test_where_the_time_ends_before_a_sweep_does_that_is_said_with_the_sizes(lfopt):
+    arguments = ("--buffers", "64KiB:256KiB", "--scheme", "auto", "--time-limit", "0.5", "--out", "s")
+    done = lfopt("sweep", "zoo:mobilenet_v2", *arguments)
+    assert "not proven in the time, steps may be missing: buffers of" in " ".join(done.stderr.split())
+    assert "gap" in done.stdout
 
 
 def test_a_range_that_an_opaque_operator_cannot_fill_is_one_step(tmp_path):

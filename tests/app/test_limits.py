@@ -278,7 +278,7 @@ def test_ctrl_c_during_a_sweep_keeps_the_sizes_that_are_done(tmp_path, monkeypat
         yield Stair(5000, 20, 20, 2, 0)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lfopt.app.commands.sweep.staircase", stairs)
+    monkeypatch.setattr("lfopt.app.sweeps.staircase", stairs)
     done = sweep("zoo:fsrcnn", buffers="4096:8KiB", input_shape=("image=1,1,20,24",), out_dir=tmp_path)
     assert done == 130
     assert "interrupted" in capsys.readouterr().err

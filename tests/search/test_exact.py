@@ -10,21 +10,23 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from lfopt.app.sweeps import runs_from, search_range
 from lfopt.frontend import from_model
 from lfopt.fusion import legal
 from lfopt.ir import Cost, DoesNotFit, FusionScheme, Graph, Hardware
 from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts, Traffic
+from lfopt.planning import SCHEMES, GroupCosts, Traffic
 from search import exact
 from search.exact import solve
 from search.options import SearchOptions
 from search.result import Result, unfused
+from search.staircase import SearchedBuffer, SearchedStairs, search_stairs
 from simulator.recount import RecountNetwork
 from tests.brute import brute_force
 from tests.cases import few, some
 from tests.line_buffers import count
 from tests.real_networks import network
-from tests.strategies import random_graph, random_hardware
+from tests.strategies import random_block, random_gate, random_graph, random_hardware
 
 KIB = 1024
 
@@ -283,3 +285,73 @@ def test_an_unknown_operator_rereads_nothing_however_small_the_buffer() -> None:
     assert alone is not None
     assert alone.mode == "opaque"
     assert costs.least_bytes == alone.dram_bytes
+
+
+# -- staircases ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", [*SCHEMES])
+@pytest.mark.parametrize("seed", some(range(6)))
+def test_every_step_of_a_range_is_what_a_search_on_every_buffer_finds(seed, scheme):
+    rng = np.random.default_rng(seed)
+    graph = (random_block, random_gate)[seed % 2](rng)
+    costs = GroupCosts.of(graph, random_hardware(rng, graph), scheme=scheme)
+    low = int(rng.integers(8, 200))
+    high = low + int(rng.integers(20, 80))
+    swept = search_range(costs, low, high, 60.0, lambda *_: None)
+    assert not swept.unresolved
+    running = runs_from(costs, low, high)
+    assert all(stair.without_steps for stair in swept.stairs if stair.buffer_bytes < running)
+    stairs = [stair for stair in swept.stairs if stair.buffer_bytes >= running]
+    optima = {size: solve(costs.at(size)).dram_bytes for size in range(running, high + 1)}
+    starts = [size for size in optima if optima[size] != optima.get(size - 1)]
+    assert [stair.buffer_bytes for stair in stairs] == starts
+    assert [stair.dram_bytes for stair in stairs] == [optima[size] for size in starts]
+    assert all(stair.lower_bound_bytes == stair.dram_bytes for stair in stairs)
+
+
+def falling(rng: np.random.Generator, low: int, high: int, steps: int) -> dict[int, int]:
+    """Bytes by the size that they begin at: so many random steps down."""
+    starts = sorted({low, *rng.integers(low + 1, high + 1, steps).tolist()})
+    drops = np.cumsum(rng.integers(1, 100, len(starts))).tolist()
+    return dict(zip(starts, reversed(drops), strict=True))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_staircase_takes_few_more_searches_than_it_has_steps(seed):
+    rng = np.random.default_rng(seed)
+    low, high = 1000, int(rng.integers(1001, 1 << 20))
+    steps = falling(rng, low, high, int(rng.integers(0, 60)))
+    searches: list[int] = []
+
+    def search_on(
+        size: int, start: tuple[tuple[int, ...], ...], bound: int, seconds: float
+    ) -> SearchedBuffer:
+        searches.append(size)
+        begins = max(first for first in steps if first <= size)
+        assert bound <= steps[begins]
+        return SearchedBuffer((begins,), begins - 1, steps[begins], steps[begins])
+
+    known = SearchedStairs(low, high)
+    for _ in search_stairs(known, search_on, 60.0):
+        pass
+    assert [(stair.buffer_bytes, stair.dram_bytes) for stair in known.stairs()] == [*steps.items()]
+    assert not known.unresolved()
+    assert len(searches) == len({*searches}) <= 2 * len(steps) + 2
+
+
+def test_steps_that_nothing_proves_have_a_bound_of_a_larger_buffer_and_are_said():
+    def search_on(
+        size: int, start: tuple[tuple[int, ...], ...], bound: int, seconds: float
+    ) -> SearchedBuffer:
+        proven = size == 4000
+        dram = 100 if size == 4000 else 150 + (size < 2000)
+        return SearchedBuffer((size,), size - 500, dram, 100 if proven else 90, interrupted=size < 2000)
+
+    known = SearchedStairs(1000, 4000)
+    for _ in search_stairs(known, search_on, 1.0):
+        pass
+    first, *_, last = known.stairs()
+    assert (last.buffer_bytes, last.dram_bytes, last.lower_bound_bytes) == (3501, 100, 100)
+    assert first.dram_bytes > first.lower_bound_bytes == 100
+    assert known.unresolved() == [(1000, 3500)]

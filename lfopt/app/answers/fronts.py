@@ -107,6 +107,7 @@ class SweepAnswer:
     compulsory_bytes: int
     stairs: tuple[StairAnswer, ...]
     interrupted: bool
+    unresolved: tuple[tuple[int, int], ...]  # of a range: buffers between which steps may be missing
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Raises InvalidConfig for options that are not accepted.
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -16,9 +16,7 @@ from lfopt.app.answers.fronts import StairAnswer, SweepAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, check_seconds, chip
 from lfopt.app.config import Config
-from lfopt.app.deadline import ReportProgress
 from lfopt.app.files import write_text
-from lfopt.app.levels import planned_with_second_level
 from lfopt.app.options import (
     JOINING,
     JOINING_SWITCH,
@@ -33,17 +31,15 @@ from lfopt.app.options import (
 )
 from lfopt.app.pipeline import load_network
 from lfopt.app.screen import err, mib, note, out, progress_line, shown, table
-from lfopt.app.sizes import UNLIMITED, format_size, parse_shapes, plain_size, size_option
+from lfopt.app.sizes import UNLIMITED, parse_shapes, plain_size, size_option
 from lfopt.app.staircase import draw
+from lfopt.app.sweeps import solve_each, solve_range
 from lfopt.ir import InvalidConfig
 from lfopt.ir.names import file_name
-from lfopt.planning import MODES, SCHEMES, GroupCosts, Traffic, layer_by_layer_bytes
-from search.exact import solve
-from search.options import SearchOptions
-from search.staircase import Stair, TooMany, staircase
+from lfopt.planning import SCHEMES, GroupCosts, Traffic, layer_by_layer_bytes
+from search.staircase import Stair
 
-# schemes that a range of buffers is for
-STEADY = tuple(name for name, row in SCHEMES.items() if len(row.modes) == 1 and MODES[row.modes[0]].steady)
+NAMED_RANGES = 3  # of those in which steps may be missing
 
 
 def sweep(
@@ -73,11 +69,10 @@ def sweep(
     ----------
     buffers
         A range such as 64KiB:4MiB gives every step in it; a list such as 128KiB,256KiB,unlimited gives those
-        sizes. They replace the buffer of the hardware description. A range is for schemes whose bytes change
-        only where a group no longer fits: lbdf and resident.
+        sizes. They replace the buffer of the hardware description.
     time_limit
-        Seconds to enumerate the groups of a range, or for each size of a list; a size that takes longer gets
-        a bound and no proof.
+        Seconds for a whole range, or for each size of a list; what takes longer gets a bound and no proof.
+        Where a range takes longer, a note says between which sizes steps may be missing.
     out_dir
         Folder of the results; runs/NETWORK-sweep if not given.
     """
@@ -92,11 +87,6 @@ def sweep(
             "--traffic paper: what it leaves out changes with the buffer, so traffic may rise with it; "
             "accepted: --buffers as a list"
         )
-    if ":" in buffers and scheme not in STEADY:
-        raise InvalidConfig(
-            f"--scheme {scheme}: every step of a range is found for schemes {' and '.join(STEADY)}; "
-            "accepted: --buffers as a list"
-        )
     described = chip(hardware, None, element_bytes)
     if ":" in buffers and described.l2_bytes:
         raise InvalidConfig(
@@ -107,9 +97,8 @@ def sweep(
     note(graph)
     costs = GroupCosts.of(graph, described, Traffic(traffic), scheme=scheme, epilogue=epilogue == "on")
     with progress_line() as report:
-        stairs, interrupted = (_solve_range if ":" in buffers else _solve_each)(
-            costs, sizes, time_limit, report
-        )
+        swept = (solve_range if ":" in buffers else solve_each)(costs, sizes, time_limit, report)
+    stairs, interrupted, unresolved = swept
     ends = {
         "layer by layer": layer_by_layer_bytes(costs.unfused()),
         "compulsory": costs.bounds.compulsory_bytes,
@@ -134,6 +123,8 @@ def sweep(
             style="yellow",
             soft_wrap=True,
         )
+    if unresolved:
+        err.print(f"note: {_said_of(unresolved)}", style="yellow", soft_wrap=True)
     if interrupted:
         err.print(
             "note: interrupted: these are the sizes that were done, and what was found until then",
@@ -143,7 +134,14 @@ def sweep(
     listed = tuple(StairAnswer(*stair) for stair in stairs)
     answer(
         SweepAnswer(
-            graph.name, str(folder), scheme, ends["layer by layer"], ends["compulsory"], listed, interrupted
+            graph.name,
+            str(folder),
+            scheme,
+            ends["layer by layer"],
+            ends["compulsory"],
+            listed,
+            interrupted,
+            tuple(unresolved),
         )
     )
     if interrupted:
@@ -159,53 +157,18 @@ def sweep(
     return 0
 
 
-def _solve_range(
-    costs: GroupCosts, sizes: list[int], time_limit: float, report: ReportProgress
-) -> tuple[list[Stair], bool]:
-    """(every step between two sizes, whether Ctrl-C came before the last).
-
-    Powers of two only, with a note, where there are too many states.
-    """
-    low, high = sizes
-    stairs: list[Stair] = []
-    try:
-        deadline = time.perf_counter() + time_limit
-        for stair in staircase(costs.at, lambda mask: costs.least_need(mask)[1], low, high, deadline):
-            stairs.append(stair)
-            report(
-                f"{len(stairs)} steps, down to {format_size(stair.buffer_bytes)}",
-                (high - stair.buffer_bytes) / (high - low),
-            )
-    except KeyboardInterrupt:
-        if not stairs:
-            raise
-        return stairs[::-1], True
-    except TooMany:
-        err.print("note: too many states for every step; powers of two only", style="yellow")
-        doubled = [1 << k for k in range(low.bit_length(), high.bit_length()) if low < 1 << k < high]
-        return _solve_each(costs, [low, *doubled, high], time_limit, report)
-    return stairs[::-1], False
+def _said_of(unresolved: Sequence[tuple[int, int]]) -> str:
+    """Where steps may be missing, the widest ranges first."""
+    widest = sorted(unresolved, key=lambda ends: ends[0] - ends[1])
+    named = [_ends(low, high) for low, high in widest[:NAMED_RANGES]]
+    more = f" and {len(widest) - NAMED_RANGES} more ranges" if widest[NAMED_RANGES:] else ""
+    return f"not proven in the time, steps may be missing: buffers of {', '.join(named)}{more}"
 
 
-def _solve_each(
-    costs: GroupCosts, sizes: list[int], time_limit: float, report: ReportProgress
-) -> tuple[list[Stair], bool]:
-    """(the optimum, or best plan and bound, at each of these sizes; whether Ctrl-C came before the last)."""
-    stairs: list[Stair] = []
-    for k, size in enumerate(sizes):
-        report(f"{format_size(size)}", k / len(sizes))
-        here = costs.at(size)
-        result = solve(here, SearchOptions(time_limit=time_limit))
-        moved = result.dram_bytes
-        bound = result.lower_bound_bytes
-        if here.hardware.l2_bytes:
-            result, totals = planned_with_second_level(here, result, time_limit)
-            moved = totals.dram_bytes
-            bound = totals.lower_bound_bytes
-        stairs.append(Stair(size, moved, bound, len(result.groups), here.without_steps(result.groups)))
-        if result.interrupted:
-            return stairs, True
-    return stairs, False
+def _ends(low: int, high: int) -> str:
+    if high == UNLIMITED:
+        return f"{low:,} B and more"
+    return f"{low:,} to {high:,} B" if low < high else f"{low:,} B"
 
 
 def _print(stairs: list[Stair], name: str, ends: dict[str, int]) -> None:
