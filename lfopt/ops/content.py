@@ -7,7 +7,7 @@ a map of which a Slice takes a part count alike, whichever operators say so.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from math import prod
 from typing import NamedTuple
@@ -193,6 +193,37 @@ def elements_used(shape: tuple[int, ...], readers: Iterable[tuple[Call, int]]) -
         len(np.unique(np.concatenate(indices))) * (total // shape[axis]) for axis, indices in by_axis.items()
     ]
     return min(max([most, *parts]), total)
+
+
+# operators that only move elements, each to one place at the most
+MOVING = frozenset({"Transpose", "Split", "Slice", "DepthToSpace", "SpaceToDepth"})
+# those whose result may repeat elements, or have others beside them
+PICKING = frozenset({"Concat", "Gather"})
+
+
+def moves_elements(call: Call) -> bool:
+    """Whether an operator only moves elements, so that what reads its result may read through it."""
+    return call.operator.kind in MOVING or call.operator.kind in PICKING
+
+
+def elements_used_through(
+    shape: tuple[int, ...], readers: Sequence[tuple[Call, int]], results_used: Callable[[Call], int]
+) -> int:
+    """As `elements_used`, where operators that only move elements need not run.
+
+    What reads their results may read through them: so they use no more elements than are used of these.
+    `results_used`: that number, of an operator.
+    """
+    executed: list[tuple[Call, int]] = []
+    moved = 0
+    for call, index in readers:
+        if moves_elements(call):
+            used = results_used(call)
+            if used < elements_used(shape, [(call, index)]):
+                moved = max(moved, used if call.operator.kind in MOVING else 0)
+                continue
+        executed.append((call, index))
+    return max(moved, elements_used(shape, executed))
 
 
 def _only_axis(used: Positions) -> tuple[int, ...]:

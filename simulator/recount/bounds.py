@@ -14,7 +14,15 @@ from functools import reduce
 from itertools import accumulate
 
 from lfopt.ir import Graph, Hardware, Plan
-from lfopt.ops.content import ConstantUse, constant_use, contents, data_constants, elements_used
+from lfopt.ops import Call
+from lfopt.ops.content import (
+    ConstantUse,
+    constant_use,
+    contents,
+    data_constants,
+    elements_used_through,
+    moves_elements,
+)
 from lfopt.ops.recognise import attentions_in
 from lfopt.ops.table import OPAQUE
 from simulator.recount.groups import (
@@ -42,16 +50,34 @@ def compulsory_bytes(net: RecountNetwork, hardware: Hardware, left_out: Collecti
     graph = net.graph
     kept = [op for op in net.operators if op not in left_out]
     elements = sum(net.tensor(name).elements for name in net.stored if net.maker.get(name) in kept)
-    for name in graph.inputs:
-        reads = [
-            (net.calls[read.by], read.index) for op in kept for read in net.reads[op] if read.map == name
-        ]
-        elements += elements_used(graph.shape(name), reads) if reads else 0
+    used = _elements_used(net, kept)
+    elements += sum(used[name] for name in graph.inputs)
     return (
         elements * hardware.element_bytes
         + constant_bytes(net, kept, hardware)
         + least_parameters(net, kept, hardware)
     )
+
+
+def _elements_used(net: RecountNetwork, kept: Collection[str]) -> dict[str, int]:
+    """Lower bounds on the elements that operators use of inputs, and of maps that others only moved."""
+    reads: dict[str, list[tuple[Call, int]]] = defaultdict(list)
+    for op in kept:
+        for read in net.reads[op]:
+            reads[read.map].append((net.calls[read.by], read.index))
+    used: dict[str, int] = {}
+
+    def results_used(call: Call) -> int:
+        return sum(used[name] for name in net.makes[call.operator.name])
+
+    moved = (
+        name for op in reversed(net.operators) if moves_elements(net.calls[op]) for name in net.makes[op]
+    )
+    for name in (*moved, *net.graph.inputs):
+        used[name] = elements_used_through(net.graph.shape(name), reads[name], results_used)
+        if name in net.stored and name in net.maker:
+            used[name] = net.tensor(name).elements
+    return used
 
 
 def constant_bytes(net: RecountNetwork, members: Iterable[str], hardware: Hardware) -> int:

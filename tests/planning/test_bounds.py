@@ -274,6 +274,22 @@ def counted(graph: Graph) -> tuple[int, int, int]:
             (12, 20, 0),
         ),
         ([("Split", ["x", "n"], ["y", ""], {"axis": 0})], {"n": ints(2, 4)}, (8, 8, 0)),
+        # of what one operator moves, another uses a part: it may read through the first
+        (
+            [("Split", ["x", "n"], ["s", "t"], {"axis": 0}), ("Split", ["s", "m"], ["y", ""], {"axis": 1})],
+            {"n": ints(2, 4), "m": ints(1, 3)},
+            (2, 2, 0),
+        ),
+        (
+            [
+                ("Transpose", ["x"], ["t"], {}),
+                ("Slice", ["t", "a", "b", "c"], ["s"], {}),
+                ("Gather", ["s", "i"], ["g"], {"axis": 1}),
+                ("Relu", ["g"], ["y"], {}),
+            ],
+            {"a": ints(0), "b": ints(3), "c": ints(0), "i": ints(5)},
+            (3, 3, 0),
+        ),
         # one element of each vector is enough, if all are equal
         ([("Mul", ["x", "v"], ["y"], {})], {"v": np.full((6, 4), 0.5, np.float32)}, (24, 24, 0)),
         ([("Mul", ["x", "v"], ["y"], {})], {"v": np.repeat(floats(6, 1), 4, 1)}, (24, 24, 6)),

@@ -18,7 +18,14 @@ from collections.abc import Hashable, Iterator
 
 from lfopt.ir import DramBytes, Hardware
 from lfopt.ops import Call, Dataflow, bits
-from lfopt.ops.content import Content, constant_use, contents, data_constants, elements_used
+from lfopt.ops.content import (
+    Content,
+    constant_use,
+    contents,
+    data_constants,
+    elements_used_through,
+    moves_elements,
+)
 from lfopt.ops.recognise import attentions_of
 from lfopt.ops.stages import least_parameters
 
@@ -53,9 +60,21 @@ class Compulsory:
 
     def _input_elements(self, counted: int) -> Iterator[int]:
         flow = self.flow
-        for m, tensor in enumerate(flow.maps):
-            if flow.producer[m] < 0 and (readers := flow.readers[m] & counted):
-                yield elements_used(tensor.shape, self._reads(m, readers))
+        used: dict[int, int] = {}  # per map that is moved, or is an input: elements that are used of it
+
+        def results_used(call: Call) -> int:
+            return sum(used[m] for m in flow.results[flow.position[call.operator.name]])
+
+        moving = [i for i, call in enumerate(flow.calls) if moves_elements(call)]
+        moved = [m for i in reversed(moving) for m in flow.results[i]]
+        inputs = [m for m, producer in enumerate(flow.producer) if producer < 0]
+        for m in (*moved, *inputs):
+            reads = [*self._reads(m, flow.readers[m] & counted)]
+            used[m] = elements_used_through(flow.maps[m].shape, reads, results_used)
+            if flow.is_output[m] and flow.producer[m] >= 0:
+                used[m] = flow.maps[m].elements
+        for m in inputs:
+            yield used[m]
 
     def _output_elements(self, counted: int) -> Iterator[int]:
         flow = self.flow
