@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from lfopt import zoo
+from lfopt.app import api
 from lfopt.frontend import from_model
 from lfopt.fusion.legality import connected, convex_gap
 from lfopt.ir import (
@@ -49,6 +50,7 @@ from lfopt.planning.costs.optimus import Optimus, OptimusCosts, OptimusFigures, 
 from lfopt.planning.nest.lowering import lower
 from lfopt.planning.nest.price import NestPricing
 from lfopt.rewrite import simplify
+from lfopt.zoo.builder import Net
 from search.exact import solve
 from simulator.interpreter.execute import Machine
 from tests.brute import Oracle
@@ -942,3 +944,18 @@ def test_optimus_costs_are_those_of_the_formula_and_the_exact_search_finds_the_o
         assert best.dram_bytes == oracle.least(price)[0], f"seed {seed}"
         tried += len(best.groups) < len(flow)
     assert tried > 20
+
+
+@pytest.mark.parametrize("buffer_bytes", [5 << 10, 8 << 10])
+def test_a_contraction_that_reads_a_view_takes_it_whole_or_runs_from_slices_that_are_there(
+    buffer_bytes: int,
+) -> None:
+    """A pooled map read as a vector: its channels are not those of the view."""
+    net = Net("classifier", seed=0, weights=True)
+    image = net.image((1, 256, 3, 3))
+    pooled = net.mean("pool", net.conv("pw", image, 64, 1, act="relu6"))
+    logits = net.dense("logits", net.flatten("flatten", pooled), 2)
+    model = net.model(image, logits, "classifier")
+    planned = api.search(model, buffer=buffer_bytes, scheme="brr")
+    executed = api.execute(planned)  # raises where a step reads what is not on chip
+    assert executed.dram.total == planned.plan.totals.dram_bytes

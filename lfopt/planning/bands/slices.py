@@ -321,10 +321,18 @@ class SliceSizes:
         key = op, index
         if key not in self._by_slices:
             facts = self.facts[op]
-            self._by_slices[key] = (
-                facts.sums and self._own(op, index) if facts.contracts else self.is_local(op, index)
-            )
+            if facts.contracts:
+                # channels of a view are those of the map only where it has the map's shape
+                self._by_slices[key] = facts.sums and self._own(op, index) and self._reads_as_made(op, index)
+            else:
+                self._by_slices[key] = self.is_local(op, index)
         return self._by_slices[key]
+
+    def _reads_as_made(self, op: int, index: int) -> bool:
+        """Whether an operand is read in the shape in which it is made, not as a view."""
+        flow = self.dataflow
+        source = next(flow.maps[o.map] for o in flow.operands[op] if o.input == index)
+        return source.shape == flow.calls[op].shape(index)
 
     def _own(self, op: int, index: int) -> bool:
         """Whether an input is the operator's own, not one of what follows it in flight."""
@@ -332,14 +340,12 @@ class SliceSizes:
 
     def is_local(self, op: int, index: int) -> bool:
         """Whether channels of every result depend on just the same channels of this operand."""
-        flow = self.dataflow
         call = self.dataflow.calls[op]
         shape = call.shape(index)
         axis = CHANNEL_AXIS_OF_RANK.get(len(call.shape(index)))
-        source = next(flow.maps[o.map] for o in flow.operands[op] if o.input == index)
         if (
             axis is None
-            or source.shape != shape
+            or not self._reads_as_made(op, index)
             or any(len(s) != len(shape) or s[axis] != shape[axis] for s in call.results)
         ):
             return False
