@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from lfopt.app.plans import make_draft
-from lfopt.ir import Plan, Totals
+from lfopt.ir import FREE, Copy, Plan, Totals
 from lfopt.planning import GroupCosts, PlanDraft, loaded_maps
 from lfopt.planning.costs.spared import Spared
 from lfopt.planning.modes import ModeOption
@@ -26,8 +26,10 @@ def for_second_level(
 
     Candidates are those of `searched`, and of searches in which maps that may stay cost little. First maps of
     up to a share of the second level count as staying, then those that stay in the best plan so
-    far. Of equal bytes, those groups are taken that move the fewest of the second level. The time limit and
-    Ctrl-C leave the best so far.
+    far. Then come the best groups of every scheme of fewer modes, which run as they do there: a group that
+    moves more may be the better one once its maps stay. Of equal bytes, those groups are taken that move the
+    fewest of the second level. The time limit and Ctrl-C leave the best so far. The costs learn of the ways
+    in which groups run.
     """
     hardware = costs.hardware
     deadline = None if time_limit is None else time.perf_counter() + time_limit
@@ -45,9 +47,40 @@ def for_second_level(
         for _ in range(ROUNDS):
             if not search.look(place.name for place in search.plan.memory if place.memory == "l2"):
                 break
+        for poorer in costs.poorer():
+            search.look_in(poorer)
     except KeyboardInterrupt:
         return replace(search.best, interrupted=True)
     return search.best
+
+
+def with_or_without_flights(
+    costs: GroupCosts,
+    copies: Sequence[Copy],
+    searched: Result,
+    make: Callable[[Result], PlanDraft],
+    seconds: Callable[[int], float | None],
+) -> tuple[GroupCosts, Result]:
+    """(costs, groups of `for_second_level`), as the network is, or with nothing in flight and no copies.
+
+    A map that is never made, since operators are in flight, cannot stay. `seconds`: that are left for one of
+    so many searches.
+    """
+    tries_plain = costs.flies and costs.constraints == FREE
+    best = for_second_level(costs, searched, make, seconds(1 + tries_plain))
+    if not tries_plain or best.interrupted:
+        return costs, best
+    plain = costs.unfused(copies)
+    graph = plain.dataflow.graph
+
+    def make_plain(result: Result) -> PlanDraft:
+        return make_draft(graph, plain, result, 0)
+
+    first = solve(plain, SearchOptions(time_limit=seconds(2)))
+    other = for_second_level(plain, first, make_plain, seconds(1))
+    if moved_in_levels(make_plain(other).plan) < moved_in_levels(make(best).plan):
+        return plain, replace(other, lower_bound_bytes=searched.lower_bound_bytes)
+    return costs, replace(best, interrupted=other.interrupted)
 
 
 def in_other_ways(
@@ -72,7 +105,7 @@ def in_other_ways(
     if not before:
         return draft
     other = make(searched)
-    if _moved(other.plan) < _moved(plan):
+    if moved_in_levels(other.plan) < moved_in_levels(plan):
         return other
     for mask, option in before.items():
         costs.take(mask, option)
@@ -134,14 +167,43 @@ class _SecondLevelSearch:
         if groups in self.tried or any(map(self.costs.breaks, groups)):
             return False
         self.tried.add(groups)
+        return self._is_better(groups)
+
+    def look_in(self, poorer: GroupCosts) -> None:
+        """Take the best groups of a scheme of fewer modes, where they are better."""
+        left = None if self.deadline is None else (self.deadline - time.perf_counter()) / 2
+        if self.best.interrupted or (left is not None and left <= 0):
+            return
+        graph = poorer.dataflow.graph
+
+        def make(result: Result) -> PlanDraft:
+            return make_draft(graph, poorer, result, 0)
+
+        searched = solve(poorer, SearchOptions(time_limit=left))
+        best = for_second_level(poorer, searched, make, left)
+        in_other_ways(poorer, best, make(best), make)
+        before = {mask: self.costs.taken(mask) for mask in best.groups}
+        for mask in best.groups:
+            way = poorer.taken(mask) or min(
+                poorer.options(mask), key=lambda option: option.cost.dram_bytes, default=None
+            )
+            self.costs.take(mask, way)
+        if not self._is_better(best.groups):
+            for mask, way in before.items():
+                self.costs.take(mask, way)
+        if best.interrupted:
+            raise KeyboardInterrupt
+
+    def _is_better(self, groups: tuple[int, ...]) -> bool:
         other = replace(self.best, groups=groups, dram_bytes=self.costs.dram_bytes(groups))
         plan = self.make(other).plan
-        better = _moved(plan) < _moved(self.plan)
+        better = moved_in_levels(plan) < moved_in_levels(self.plan)
         if better:
             self.best = other
             self.plan = plan
         return better
 
 
-def _moved(plan: Plan) -> tuple[int, int]:
+def moved_in_levels(plan: Plan) -> tuple[int, int]:
+    """DRAM bytes, then those of the second level: of two plans, that with less is better."""
     return plan.totals.dram_bytes, plan.totals.l2_bytes

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -19,7 +19,7 @@ from lfopt.app.constraints import check_names, kept
 from lfopt.app.deadline import LEAST_SECONDS, Deadline, ReportProgress
 from lfopt.app.fates import FileOperator, file_operators
 from lfopt.app.first_plan import FirstPlan, with_epilogues
-from lfopt.app.levels import for_second_level, in_other_ways
+from lfopt.app.levels import in_other_ways, with_or_without_flights
 from lfopt.app.objectives import ObjectiveResult, break_ties, plan_for
 from lfopt.app.options import GuidanceName
 from lfopt.app.overlap import overlapped
@@ -365,17 +365,21 @@ def find_plan(
         stage = "steps" if config.hardware.l2_bytes else "layout"
         allowed = config.recompute_allowed, first.objective, Limit(lambda: deadline.late(stage))
         known = first_plan.known(costs) if config.band_rows is None else NO_OUTLINES
-        return make_draft(graph, costs, result, bound, front, guidance, bands, copies, *allowed, known)
+        return make_draft(
+            costs.dataflow.graph, costs, result, bound, front, guidance, bands, copies, *allowed, known
+        )
 
     if config.hardware.l2_bytes and first.wanted == Objective():
-        stayed = best._replace(
-            result=for_second_level(
-                costs,
-                best.result,
-                lambda searched: drafted(searched, best.guidance),
-                deadline.left("second level"),
-            )
+        costs, stayed_result = with_or_without_flights(
+            costs,
+            copies,
+            best.result,
+            lambda searched: drafted(searched, best.guidance),
+            partial(deadline.left, "second level"),
         )
+        graph = costs.dataflow.graph
+        copies = costs.copies_of(copies)
+        stayed = best._replace(result=stayed_result)
         runs = [stayed if run is best else run for run in runs]
         best = stayed
         lap("second level")

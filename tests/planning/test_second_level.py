@@ -17,6 +17,7 @@ import pytest
 
 from codegen.accel import encode
 from codegen.source import Unsupported
+from lfopt.app import api
 from lfopt.app.files import read_plan, write_plan
 from lfopt.app.levels import for_second_level, planned_with_second_level
 from lfopt.app.pipeline import load_network
@@ -222,6 +223,23 @@ def test_other_groups_than_those_of_the_fewest_bytes_may_move_less_once_maps_sta
     before, after = (make_draft(graph, costs, solution, 0).plan.totals for solution in (first, best))
     assert costs.dram_bytes(best.groups) > costs.dram_bytes(first.groups)
     assert after.dram_bytes - after.compulsory_bytes < 0.7 * (before.dram_bytes - before.compulsory_bytes)
+
+
+def test_a_richer_scheme_never_moves_more_with_a_second_level() -> None:
+    differing_schemes = 0
+    for seed in some(range(60)):
+        rng = np.random.default_rng(seed)
+        graph = random_graph(rng, int(rng.integers(4, 10)))
+        sizes = [int(size) for size in rng.integers([100, 200], [800, 4000])]
+        chip = Hardware(sizes[0], l2_bytes=sizes[1])
+        moved = {
+            scheme: api.search(graph, hardware=chip, scheme=scheme).plan.totals.dram_bytes
+            for scheme in ("lbdf", "brr", "resident", "auto", "all")
+        }
+        assert moved["auto"] <= min(moved["lbdf"], moved["brr"], moved["resident"]), seed
+        assert moved["all"] <= moved["auto"], seed
+        differing_schemes += len({*moved.values()}) > 1
+    assert differing_schemes
 
 
 def test_a_level_that_holds_no_map_leaves_the_proof_as_it_is() -> None:

@@ -184,6 +184,11 @@ class GroupCosts:
             self._unfused[key] = GroupCosts(flow, self.hardware, self.traffic, **space)
         return self._unfused[key]
 
+    def copies_of(self, copies: Sequence[Copy]) -> tuple[Copy, ...]:
+        """Those of some copies that the network has."""
+        names = {operator.name for operator in self.dataflow.graph.operators}
+        return tuple(copy for copy in copies if copy.name in names)
+
     def at(self, buffer_bytes: int) -> GroupCosts:
         """Costs on another buffer; all that does not depend on its size is shared."""
         resized = self._like(self.scheme, replace(self.hardware, buffer_bytes=buffer_bytes))
@@ -199,6 +204,15 @@ class GroupCosts:
         if not {*self.rules.modes.values()} <= {*SCHEMES[simpler].modes, *ANYWHERE}:
             return None
         return self._like(simpler, self.hardware)
+
+    def poorer(self) -> Iterator[GroupCosts]:
+        """Costs in each scheme of fewer of the modes, of the same dataflow on the same chip."""
+        if self.constraints != FREE:
+            return
+        modes = {*SCHEMES[self.scheme].modes}
+        for name, row in SCHEMES.items():
+            if {*row.modes} < modes and not row.flights:
+                yield self._like(name, self.hardware)
 
     def _like(self, scheme: str, hardware: Hardware) -> GroupCosts:
         space = {
