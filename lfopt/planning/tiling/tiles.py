@@ -423,7 +423,7 @@ def smallest_step(region: TilingRegion, grids: Grids) -> int:
     """Buffer bytes of the smallest step of any tiling; NEVER if there is none. Found by halving."""
     # grids come last, and say the soonest that there are some
     reverse = reversed(_kinds(region, grids))
-    kinds = [partial(kind, finest=True) if kind is _split_twice else kind for kind in reverse]
+    kinds = [partial(_split_twice, finest=True) if kind is _split_twice else kind for kind in reverse]
 
     def fits(beta: int) -> bool:
         return any(True for choices in kinds for _ in choices(region, beta, None))
