@@ -156,8 +156,10 @@ class CoverNetwork:
 
     def bytes_moved(self, operators: int, reads: int, stores: int) -> int:
         """Bytes that a group moves at the least which holds these operators, reads and stores these maps."""
-        as_a_group = self.model.group_bytes(operators, reads, stores)
-        return self.bytes_of(reads) + self.bytes_of(stores) + as_a_group
+        moved = self.bytes_of(reads) + self.bytes_of(stores)
+        if operators & self.model.grouped:
+            moved += self.model.group_bytes(operators, reads, stores)
+        return moved
 
     def bytes_stored(self, maps: int) -> int:
         """Bytes that making maps in DRAM takes at the least."""

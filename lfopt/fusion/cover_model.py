@@ -49,6 +49,11 @@ class CoverModel(Protocol):
         ...
 
     @property
+    def grouped(self) -> int:
+        """Mask of operators: groups of none of them have no `group_bytes`."""
+        ...
+
+    @property
     def kept(self) -> int:
         """Mask of maps that groups may store and load for nothing: `map_bytes` of them is 0."""
         ...

@@ -53,6 +53,10 @@ class Toy:
     def parts_join(self) -> bool:
         return bool(self.kept) or any(self.staying)
 
+    @property
+    def grouped(self) -> int:
+        return self.dataflow.everything
+
     def group_bytes(self, _operators: int, reads: int, stores: int) -> int:
         return max(sum(self.staying[m] for m in bits(reads | stores)) - self.room, 0)
 

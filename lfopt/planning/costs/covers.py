@@ -35,6 +35,7 @@ class CoverCosts:
             for own, parameters in zip(costs.groups.own, costs.groups.parameters, strict=True)
         ]
         self.free = costs.bounds.through  # operators that are read through where they are alone
+        self.grouped = costs.groups.with_shared
         self.kept = 0
         self.parts_join = False
         self._structures = Structures(costs.dataflow)

@@ -67,6 +67,7 @@ class CoverRelaxation:
         self._shared = [[pair for pair in pairs if pair[0] not in masks] for pairs in groups.shared]
         self._with_shared = sum(1 << i for i, pairs in enumerate(self._shared) if pairs)
         self._known_shared: dict[int, int] = {}
+        self.grouped = self._with_shared
         self.free = covers.free
         self._covers = covers
         self._floors = GroupFloors(covers, self.staying, late)
@@ -88,6 +89,7 @@ class CoverRelaxation:
     def limit_room(self, rooms: Rooms) -> None:
         """Let maps that stay fit beside each other, as far as `rooms` counts them."""
         self._rooms = rooms
+        self.grouped = self.dataflow.everything
         self.kept = sum(1 << m for m in bits(self.staying) if not rooms.staying[m])
         self.store_bytes = [max(pair) for pair in zip(self.map_bytes, rooms.staying, strict=True)]
 
