@@ -96,6 +96,22 @@ class Resident:
             size = self._needs[mask] = self.layout.hardware.buffer_need(ends["buffer"], weights)
         return size
 
+    def least_in_any_order(self, mask: int) -> int:
+        """Lower bound on the buffer bytes of every group that holds these operators, in any order.
+
+        While one of them runs, maps are there that it touches, and those that are used before it and read
+        after it in every order.
+        """
+        flow = self.dataflow
+        most = 0
+        for i in bits(mask):
+            after = flow.descendants[i] & mask
+            held = {*self._operands[i], *flow.results[i]}
+            for k in bits(flow.ancestors[i] & mask):
+                held |= {m for m in (*self._operands[k], *flow.results[k]) if flow.readers[m] & after}
+            most = max(most, sum(self._map_bytes[m] for m in held))
+        return most + max((self._slice[i] for i in bits(mask & ~self._with_shareable)), default=0)
+
     def weights(self, mask: int) -> int:
         """Bytes of constants in a weight buffer of their own.
 

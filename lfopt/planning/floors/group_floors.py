@@ -4,7 +4,7 @@
 
 lbdf, strips  0 where the rings and weights of these operators may fit: a ring is as wide as its widest
               window, whatever joins (`LbdfMode.grow`), and whole before what waits for a reduction over it
-resident      0 where what is alive while each of them runs may fit (`Resident.grow`)
+resident      0 where what is alive while each of them runs, in any order, may fit
 brr           weights times the fewest bands in which their maps may fit (`BandBounds`)
 sliced, gated, panels    the least of all groups that hold them (`ListedGroups`)
 tiled, attention         what an operator reads again by itself, which an epilogue does not make less
@@ -140,8 +140,9 @@ class GroupFloors:
         return self._known_grown[key][0]
 
     def _floor_in(self, mode: ExecutionMode, operators: int, moving: int) -> int:
-        if isinstance(mode, ResidentMode):  # what is alive together depends on the order
-            return mode.extra_bytes(operators & ~moving, self.beta)
+        if isinstance(mode, ResidentMode):  # a cover may run its operators in another order
+            least = mode.resident.least_in_any_order(operators & ~moving)
+            return 0 if least < self.beta else NEVER
         if not isinstance(mode, LbdfMode):
             return mode.extra_bytes(operators, self.beta)
         held = sum(mode.kept_bytes[i] for i in bits(operators))
