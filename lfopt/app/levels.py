@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from lfopt.app.plans import make_draft
 from lfopt.ir import FREE, Copy, Plan, Totals
@@ -71,11 +72,7 @@ def with_or_without_flights(
     if not tries_plain or best.interrupted:
         return costs, best
     plain = costs.unfused(copies)
-    graph = plain.dataflow.graph
-
-    def make_plain(result: Result) -> PlanDraft:
-        return make_draft(graph, plain, result, 0)
-
+    make_plain = partial(_draft, plain)
     first = solve(plain, SearchOptions(time_limit=seconds(2)))
     other = for_second_level(plain, first, make_plain, seconds(1))
     if moved_in_levels(make_plain(other).plan) < moved_in_levels(make(best).plan):
@@ -137,12 +134,13 @@ def planned_with_second_level(
     costs: GroupCosts, searched: Result, time_limit: float | None
 ) -> tuple[Result, Totals]:
     """(result of `for_second_level`, totals of the plan of its groups)."""
-
-    def make(result: Result) -> PlanDraft:
-        return make_draft(costs.dataflow.graph, costs, result, result.lower_bound_bytes)
-
+    make = partial(_draft, costs)
     best = for_second_level(costs, searched, make, time_limit)
     return best, in_other_ways(costs, best, make(best), make).plan.totals
+
+
+def _draft(costs: GroupCosts, result: Result) -> PlanDraft:
+    return make_draft(costs.dataflow.graph, costs, result, result.lower_bound_bytes)
 
 
 @dataclass
@@ -174,14 +172,8 @@ class _SecondLevelSearch:
         left = None if self.deadline is None else (self.deadline - time.perf_counter()) / 2
         if self.best.interrupted or (left is not None and left <= 0):
             return
-        graph = poorer.dataflow.graph
-
-        def make(result: Result) -> PlanDraft:
-            return make_draft(graph, poorer, result, 0)
-
         searched = solve(poorer, SearchOptions(time_limit=left))
-        best = for_second_level(poorer, searched, make, left)
-        in_other_ways(poorer, best, make(best), make)
+        best, _ = planned_with_second_level(poorer, searched, left)
         before = {mask: self.costs.taken(mask) for mask in best.groups}
         for mask in best.groups:
             way = poorer.taken(mask) or min(

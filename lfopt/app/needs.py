@@ -156,14 +156,14 @@ def role_of(flow: Dataflow, mask: int, name: str) -> Role:
 def _uses(costs: GroupCosts, mask: int, mode: Mode) -> Iterator[BufferUse]:
     """The breakdown of the buffer, of a group that runs as it was taken to, or in a mode."""
     beta = costs.hardware.buffer_bytes
-    taken = costs.taken(mask)
-    if taken is None and mode in GIVEN_STEPS:
+    way = costs.taken(mask)
+    if way is None and mode in GIVEN_STEPS:
         scheduled = costs.modes[mode].schedule(mask, beta, 1)
-    elif taken is None:
+    elif way is None:
         yield from costs.modes[mode].uses(mask, beta)
         return
     else:
-        scheduled = taken.scheduled
+        scheduled = way.scheduled
     assert not isinstance(scheduled.make, str), "a group that runs has steps"
     for place, name in fullest(*scheduled.make(Limit()), costs.dataflow.graph, costs.hardware):
         yield place_use(place, name)._replace(what=name)
@@ -266,11 +266,11 @@ def take_planned(costs: GroupCosts, plan: Plan, masks: Sequence[int]) -> dict[in
 
 
 def _planned_way(costs: GroupCosts, group: PlannedGroup) -> ModeOption:
-    taken = group.allocated_bytes(costs.hardware)
+    buffer_bytes = group.allocated_bytes(costs.hardware)
     return ModeOption(
-        Cost(group.dram.total, taken, group.mode, taken),
+        Cost(group.dram.total, buffer_bytes, group.mode, buffer_bytes),
         TrafficTerms(group.dram, band_rows=group.band_rows, spilled=group.spilled),
-        Scheduled(taken, lambda _: (group.places, group.steps)),
+        Scheduled(buffer_bytes, lambda _: (group.places, group.steps)),
     )
 
 

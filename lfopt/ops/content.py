@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lfopt.ir import Graph, Tensor, whole
+from lfopt.ops.access import RULES
 from lfopt.ops.call import Call
 from lfopt.ops.parameters import slice_steps, split_sizes
 from lfopt.ops.table import OpSpec, row_of
@@ -195,15 +196,13 @@ def elements_used(shape: tuple[int, ...], readers: Iterable[tuple[Call, int]]) -
     return min(max([most, *parts]), total)
 
 
-# operators that only move elements, each to one place at the most
-MOVING = frozenset({"Transpose", "Split", "Slice", "DepthToSpace", "SpaceToDepth"})
-# those whose result may repeat elements, or have others beside them
+# of the operators that only move elements: those whose result may repeat some, or have others beside them
 PICKING = frozenset({"Concat", "Gather"})
 
 
 def moves_elements(call: Call) -> bool:
     """Whether an operator only moves elements, so that what reads its result may read through it."""
-    return call.operator.kind in MOVING or call.operator.kind in PICKING
+    return call.operator.kind in RULES
 
 
 def elements_used_through(
@@ -220,7 +219,7 @@ def elements_used_through(
         if moves_elements(call):
             used = results_used(call)
             if used < elements_used(shape, [(call, index)]):
-                moved = max(moved, used if call.operator.kind in MOVING else 0)
+                moved = max(moved, 0 if call.operator.kind in PICKING else used)
                 continue
         executed.append((call, index))
     return max(moved, elements_used(shape, executed))

@@ -222,6 +222,11 @@ class Dataflow:
             m for i in bits(mask) for m in self.results[i] if self.is_output[m] or self.readers[m] & ~mask
         )
 
+    def arriving(self, mask: int) -> tuple[int, ...]:
+        """Maps that the operators of the set read and that none of them makes."""
+        read = dict.fromkeys(operand.map for i in bits(mask) for operand in self.operands[i])
+        return tuple(m for m in read if not self.makes(mask, m))
+
     def sinks(self, mask: int) -> int:
         """Operators of the set with a result needed outside it (or a graph output)."""
         return _union(

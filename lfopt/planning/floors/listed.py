@@ -142,7 +142,7 @@ class ListedGroups:
     def _extra_of(self, group: ListedGroup) -> int:
         """Bytes beyond once of a group; NEVER if it does not run so."""
         if group.extra is None:
-            read = self._read(group.operators)
+            read = sum(1 << m for m in self.flow.arriving(group.operators))
             kept = tuple(self.kept >> m & 1 for m in bits(read))
             key = self.covers.structure(group.operators, self._ends(group.operators)), kept
             if key not in self._known:
@@ -158,54 +158,24 @@ class ListedGroups:
         `kept`: the maps that it reads, and that may be on chip before. What it reads several times comes for
         nothing then.
         """
-        costs, group = self.covers.costs_of(operators, self._ends(operators))
+        ends = self._ends(operators)
+        costs, group = self.covers.costs_of(operators, ends)
+        names = {self.flow.maps[m].name for m in bits(kept)}
+        prices_maps = isinstance(costs.modes[self.name], SlicedMode)  # by the bytes that groups give them
+        if kept and prices_maps:
+            costs = self.covers.alone(operators, ends, self.covers.costs.max_recompute)
+            group = costs.dataflow.everything
+            for m, tensor in enumerate(costs.dataflow.maps):
+                if tensor.name in names:
+                    costs.groups.map_bytes[m] = 0
         mode = costs.modes[self.name]
         once = sum(costs.groups.once_by_class(group))
         price = mode.price(group, costs.hardware.buffer_bytes, once)
         if price is None:
             return NEVER
-        names = {self.flow.maps[m].name for m in bits(kept)}
-        if not kept or self._reads_whole(mode, group, names):
-            return max(price.dram_bytes - once, 0)
-        if isinstance(mode, SlicedMode):
-            return self._extra_where_kept_is_free(operators, names)
-        return 0
-
-    def _extra_where_kept_is_free(self, operators: int, kept: set[str]) -> int:
-        """As `_extra`, where maps that are kept move for nothing, however often they are read."""
-        costs = self.covers.alone(operators, self._ends(operators), self.covers.costs.max_recompute)
-        groups = costs.groups
-        for m, tensor in enumerate(costs.dataflow.maps):
-            if tensor.name in kept:
-                groups.map_bytes[m] = 0
-        group = costs.dataflow.everything
-        once = sum(groups.once_by_class(group))
-        price = costs.modes[self.name].price(group, costs.hardware.buffer_bytes, once)
-        return NEVER if price is None else max(price.dram_bytes - once, 0)
-
-    def _reads_whole(self, mode: ExecutionMode, group: int, kept: set[str]) -> bool:
-        """Whether what is kept of the maps that a group reads is on chip as a whole in any case.
-
-        Then it does not matter whether it was there before: gated blocks read their input so, and heads of
-        slices their source, of which the rows of a band are a part.
-        """
-        if isinstance(mode, GatedMode):
-            choices = mode.choices(group)
-            if choices is None or choices.sizes.input < 0:
-                return False
-            return kept <= {choices.sizes.flow.maps[choices.sizes.input].name}
-        if isinstance(mode, SlicedMode):
-            segments = mode.sliced.segments
-            ways = segments.of(group)
-            sources = {segments.flow.maps[way.source].name for way in ways if way.source >= 0}
-            return all(way.head >= 0 and not way.prologue for way in ways) and kept <= sources
-        return False
-
-    def _read(self, operators: int) -> int:
-        """Mask of the maps that a group reads and does not make."""
-        flow = self.flow
-        read = {o.map for i in bits(operators) for o in flow.operands[i]}
-        return sum(1 << m for m in read if not flow.makes(operators, m))
+        if kept and not prices_maps and not _reads_once(mode, group, names):
+            return 0
+        return max(price.dram_bytes - once, 0)
 
     def _ends(self, operators: int) -> int:
         """Mask of the maps that a group makes and does not read: it stores them, whatever else it stores."""
@@ -224,3 +194,13 @@ def _row_wise_descendants(segments: Segments) -> list[int]:
             if role is not None and role.row_wise:
                 descendants[i] |= descendants[reader] | 1 << reader
     return descendants
+
+
+def _reads_once(mode: ExecutionMode, group: int, kept: set[str]) -> bool:
+    """Whether a group reads what is kept once in any case: the input of a gated block, whole on chip."""
+    if not isinstance(mode, GatedMode):
+        return False
+    choices = mode.choices(group)
+    if choices is None or choices.sizes.input < 0:
+        return False
+    return kept <= {choices.sizes.flow.maps[choices.sizes.input].name}

@@ -63,11 +63,9 @@ class CoverRelaxation:
             0 if any(weight.name in masks for weight in flow.weights[i]) else own[0]
             for i, own in enumerate(groups.own)
         ]
-        # constants that several operators read: names and bytes
-        self._shared = [[pair for pair in pairs if pair[0] not in masks] for pairs in groups.shared]
-        self._with_shared = sum(1 << i for i, pairs in enumerate(self._shared) if pairs)
-        self._known_shared: dict[int, int] = {}
-        self.grouped = self._with_shared
+        self._masks = masks
+        self._shared: dict[int, int] = {}  # bytes of constants that operators share
+        self.grouped = groups.with_shared
         self.free = covers.free
         self._covers = covers
         self._floors = GroupFloors(covers, self.staying, late)
@@ -109,16 +107,14 @@ class CoverRelaxation:
 
     def group_bytes(self, operators: int, reads: int, stores: int, /) -> int:
         """See `CoverModel`."""
-        shared = self._shared_bytes(operators & self._with_shared)
-        if self._rooms is None:
-            return shared
-        return shared + self._rooms.lacking_bytes(operators, reads, stores)
-
-    def _shared_bytes(self, operators: int) -> int:
-        if operators not in self._known_shared:
-            sizes = dict(pair for i in bits(operators) for pair in self._shared[i])
-            self._known_shared[operators] = sum(sizes.values())
-        return self._known_shared[operators]
+        groups = self.costs.groups
+        sharing = operators & groups.with_shared
+        if sharing not in self._shared:
+            self._shared[sharing] = groups.shared_bytes(sharing, but=self._masks)
+        moved = self._shared[sharing]
+        if self._rooms is not None:
+            moved += self._rooms.lacking_bytes(operators, reads, stores)
+        return moved
 
     def least_extra(self, operators: int, /) -> int | None:
         """See `CoverModel`."""
@@ -133,7 +129,7 @@ class CoverRelaxation:
         if extra is None:
             return None
         flow = self.dataflow
-        read = {o.map for i in bits(operators) for o in flow.operands[i] if not flow.makes(operators, o.map)}
+        read = flow.arriving(operators)
         moved = sum(self.map_bytes[m] for m in (*read, *bits(stores)))
         moved += self.group_bytes(operators, sum(1 << m for m in read), stores)
         return extra + moved + sum(self.own_bytes[i] for i in bits(operators))

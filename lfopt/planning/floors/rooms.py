@@ -1,10 +1,10 @@
 """Bytes of maps that may stay on chip around a group, and for which there is no room.
 
-A map that stays, before a group that reads it or after one that makes it, is on chip as a whole. So of the
-maps that a group reads, those that stay fit the buffer together; so do those that it makes. A map that it
-makes and one that this is made of are on chip together, too, if the first row of the one does not need all
-rows of the other: some row of that is read later. But one of the shape of the other may lie in its place,
-where no step reads a row of the old one once the new row is there.
+A map that stays is on chip as a whole before a group that reads it, and after the group that makes it. So the
+maps that a group reads and that stay fit the buffer together, and so do those that it makes. An operand and a
+result are on chip together, too, if the first row of the result does not need all rows of the operand: some
+row of the operand is read later. But a result of the operand's shape may lie in its place, where no step
+reads a row of the operand once the same row of the result is there.
 
 Groups that make whole maps, one after the other (`resident`, one band of `brr`), are not meant here: each
 operator of such a group may be a group of its own between which all maps stay, and move no more bytes.

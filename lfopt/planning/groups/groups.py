@@ -11,7 +11,7 @@ Where weights have a buffer of their own, F_beta is without them, and they must 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -216,11 +216,15 @@ class Groups:
         shared = self.shared_bytes(mask)
         return dram + shared, held + shared
 
-    def shared_bytes(self, mask: int) -> int:
-        """DRAM bytes of the group's weights and biases that several operators of the network read."""
+    def shared_bytes(self, mask: int, but: Collection[str] = ()) -> int:
+        """DRAM bytes of the group's weights and biases that several operators of the network read.
+
+        `but`: names of those that do not count.
+        """
         if not mask & self.with_shared:
             return 0
-        return sum(dict(pair for i in bits(mask & self.with_shared) for pair in self.shared[i]).values())
+        sizes = dict(pair for i in bits(mask & self.with_shared) for pair in self.shared[i])
+        return sum(size for name, size in sizes.items() if name not in but)
 
     def line_need(self, mask: int, band_rows: int = 1) -> int:
         """F_beta in bytes in line-buffer depth-first order, in bands of `band_rows` rows."""

@@ -240,8 +240,7 @@ def masks_of(flow: Dataflow, groups: Sequence[Sequence[str]]) -> tuple[int, ...]
 
 def loaded_maps(flow: Dataflow, group: int) -> tuple[str, ...]:
     """Maps that a group reads from outside, by name."""
-    read = dict.fromkeys(o.map for i in bits(group) for o in flow.operands[i] if not flow.makes(group, o.map))
-    return tuple(flow.maps[m].name for m in read)
+    return tuple(flow.maps[m].name for m in flow.arriving(group))
 
 
 def stored_maps(flow: Dataflow, group: PlannedGroup) -> tuple[str, ...]:
