@@ -335,6 +335,22 @@ def keeps_rows(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
     return _row_split(before) == _row_split(after)
 
 
+def same_axes(before: tuple[int, ...], after: tuple[int, ...]) -> list[tuple[int, int]] | None:
+    """Axes of a map and of a view of it that have the same indices: (axis of the map, axis of the view).
+
+    All axes of the same shape, else all but those of extent 1. None where the view splits or joins axes.
+
+    >>> same_axes((1, 64, 1, 1), (1, 64)), same_axes((1, 64, 2, 1), (1, 128))
+    ([(1, 1)], None)
+    """
+    if before == after:
+        return [(axis, axis) for axis in range(len(before))]
+    own, seen = ([axis for axis, extent in enumerate(shape) if extent != 1] for shape in (before, after))
+    if [before[axis] for axis in own] != [after[axis] for axis in seen]:
+        return None
+    return list(zip(own, seen, strict=True))
+
+
 def _row_split(shape: tuple[int, ...]) -> tuple[int, int]:
     """(rows, product of the dims before the row axis); a map of one row is cut nowhere."""
     axis = row_axis(shape)

@@ -42,7 +42,7 @@ from lfopt.ir import (
     whole,
 )
 from lfopt.ir.names import plural
-from lfopt.ops import Call, Dataflow, Tiling, keeps_rows, row_of
+from lfopt.ops import Call, Dataflow, Tiling, keeps_rows, row_of, same_axes
 from lfopt.ops.access import AccessPatterns
 from lfopt.ops.arithmetic import SUMS, arithmetic
 from lfopt.ops.compute import Part, accumulate, compute, finish, folding, merge
@@ -600,8 +600,11 @@ class Machine:
             return np.empty(box_shape(box), object if tensor.dtype == "string" else tensor.dtype)
         if root == name or self.buffer.knows(name):
             return self.buffer.read_rows(name, box)
-        if root_shape == shape:
-            return self.buffer.read_rows(root, box)
+        if (axes := same_axes(root_shape, shape)) is not None:
+            part = whole(root_shape)
+            for own, viewed in axes:
+                part = cut(part, own, box[viewed])
+            return self.buffer.read_rows(root, part).reshape(box_shape(box))
         if keeps_rows(root_shape, shape):
             axis = row_axis(shape)
             own = row_axis(root_shape)

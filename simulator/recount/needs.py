@@ -1,7 +1,7 @@
 """Which part of an operand a part of a result needs, axis by axis, for many parts at once.
 
 Spans are said here for elementwise operators and those in `RULES`; for all others, box by box, by the box
-rules of the table. What is read through a view whose axes are not those of the map is left open (None): all
+rules of the table. What is read through a view that splits or joins axes of the map is left open (None): all
 of each row, and rows by the row rules of the table.
 """
 
@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 
 from lfopt.ir import Box, Span, row_axis
+from lfopt.ops import same_axes
 from lfopt.ops.attention import box_rule, form_of
 from lfopt.ops.call import Call
 from lfopt.ops.parameters import pad_amounts, reduced_axes
@@ -48,8 +49,14 @@ Rules = list[Rule | None]  # per axis of an operand; None: all of it
 def operand_rules(net: RecountNetwork, read: MapOperand, call: Call, *, seen: bool) -> Rules:
     """Per axis of a map that an operator reads: rule of the span needed; of the view or the map behind."""
     shape = net.graph.shape(read.seen if seen else read.map)
-    known = seen or net.graph.shape(read.seen) == shape
-    rules: Rules = _rules(call, read.index) if known else [None] * len(shape)
+    axes = same_axes(shape, net.graph.shape(read.seen))
+    known = axes is not None
+    rules: Rules = [None] * len(shape)
+    if axes is not None:
+        of_view = _rules(call, read.index)
+        rules = [partial(_whole, extent) if extent == 1 else None for extent in shape]
+        for own, viewed in axes:
+            rules[own] = of_view[viewed]
     axis = row_axis(shape)
     if axis is not None and call.attention is None and not known and not call.too_tall:
         first, last = (read.first_seen, read.last_seen) if seen else (read.first, read.last)

@@ -15,7 +15,7 @@ from typing import TypeVar, cast, overload
 
 from lfopt.ir import Box, Hardware, Span, cut, whole
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
-from lfopt.ops import OPAQUE, Dataflow, Family, RowReads, Tiling, bits
+from lfopt.ops import OPAQUE, Dataflow, Family, RowReads, Tiling, bits, same_axes
 from lfopt.ops.footprint import footprint, footprints
 from lfopt.planning.bands.channel_spans import ChannelSpans
 from lfopt.planning.bands.slicing import STARTS, Slicing, SlicingFacts, Start, Streamed
@@ -303,10 +303,12 @@ class SliceSizes:
         shape = call.shape(0)
         axis = CHANNEL_AXIS_OF_RANK.get(len(call.shape(0)))
         map_shape = flow.maps[flow.operands[op][0].map].shape
-        if axis is None or (
-            map_shape != shape and not (self.wide and len(shape) == 2 and map_shape == (*shape, 1, 1))
-        ):
+        if axis is None:
             return False
+        if map_shape != shape:
+            channels = CHANNEL_AXIS_OF_RANK.get(len(map_shape)), axis
+            if not self.wide or channels not in (same_axes(map_shape, shape) or ()):
+                return False
         every = footprint(call, 0, whole(call.result))
         return all(
             footprint(call, 0, whole(call.result), inputs=span) == cut(every, axis, span)
@@ -321,11 +323,9 @@ class SliceSizes:
         key = op, index
         if key not in self._by_slices:
             facts = self.facts[op]
-            if facts.contracts:
-                # channels of a view are those of the map only where it has the map's shape
-                self._by_slices[key] = facts.sums and self._own(op, index) and self._reads_as_made(op, index)
-            else:
-                self._by_slices[key] = self.is_local(op, index)
+            self._by_slices[key] = (
+                facts.sums and self._own(op, index) if facts.contracts else self.is_local(op, index)
+            )
         return self._by_slices[key]
 
     def _reads_as_made(self, op: int, index: int) -> bool:
