@@ -89,8 +89,11 @@ def random_reduction(rng: np.random.Generator) -> Graph:
     return net.finish()
 
 
-def random_block(rng: np.random.Generator) -> Graph:
-    """Two contractions with operators by channels between them; or the first, the last, or a mean last."""
+def random_block(rng: np.random.Generator, *, branches: bool = False) -> Graph:
+    """Two contractions with operators by channels between them; or the first, the last, or a mean last.
+
+    `branches`: what is between them is also read by operators by channels whose results are outputs.
+    """
     net = _Net(rng)
     net.inputs, net.shapes = [], {}
     x = net.new_input((net.one_of(1, 1, 1, 2), net.upto(1, 8), net.upto(1, 9), net.upto(1, 4)))
@@ -103,7 +106,9 @@ def random_block(rng: np.random.Generator) -> Graph:
         here = _expansion(net, here)
     for _ in range(net.upto(0, 2)):
         here = _by_channels(net, here)
-    end = net.upto(0, 9)
+        if branches and here != x:
+            _by_channels(net, here)
+    end = net.upto(2, 9) if branches else net.upto(0, 9)
     if end == 0:
         kind = net.one_of("GlobalAveragePool", "ReduceMean", "GlobalMaxPool")
         n, c, _, _ = net.shapes[here]

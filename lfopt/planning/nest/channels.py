@@ -39,6 +39,11 @@ def _find_channels_cut(flow: Dataflow, nest: GroupNest, loop: BlockLoop, op: int
     readers = (i for i in nest.operators[loop] if flow.succs[op] >> i & 1 and i not in loop.folds)
     if axis is None or not all(_reads_own_blocks(flow, nest, loop, op, i) for i in readers):
         return None
+    around = nest.loops_to[nest.leaf_of[op]]
+    inner = around[around.index(loop) + 1 :]
+    # blocks of an inner loop are blocks of all channels: the outer one makes them again
+    if any(channels_cut(flow, nest, other, op) == axis for other in inner):
+        return None
     return axis
 
 

@@ -7,7 +7,7 @@ it. No two loops cut one axis of a tensor. An operator that reads sums runs afte
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from lfopt.ops import Dataflow
@@ -156,14 +156,24 @@ class _Rules:
                 if column_reads(self.flow.calls[i], operand.input) is None:
                     wrong = f"{self._name(i)} in a loop over columns"
                     yield BrokenRule(leaf, wrong, "operators that read known columns for each of their own")
+        yield from self._channels_again(leaf, loops)
         for i in leaf.operators:
-            cutting = [loop for loop in loops if self._cuts(loop, i)]
-            if len(cutting) > 1:
-                wrong = f"a loop that cuts the channels of {self._name(i)} again"
-                yield BrokenRule(cutting[1], wrong, "one loop over channels for each operator")
             summing = [loop for loop in loops if i in loop.folds]
             if len(summing) > 1:
                 yield BrokenRule(summing[1], f"sums of {self._name(i)} twice", "one loop for each operator")
+
+    def _channels_again(self, leaf: RowLeaf, loops: Sequence[BlockLoop]) -> Iterator[BrokenRule]:
+        """A loop over channels is of some use, though loops inside it cut the channels of the leaf."""
+        for number, loop in enumerate(loops):
+            inside = self.nest.operators[loop]
+            if not loop.cuts_channels or loop.folds or any(self._cuts(loop, i) for i in inside):
+                continue
+            for inner in loops[number + 1 :]:
+                cut_again = [i for i in leaf.operators if self._cuts(inner, i)]
+                if cut_again:
+                    wrong = f"a loop that cuts the channels of {self._name(cut_again[0])} again"
+                    yield BrokenRule(inner, wrong, "one loop over channels for each operator")
+                    return
 
     def _cuts(self, loop: BlockLoop, op: int) -> bool:
         return channels_cut(self.flow, self.nest, loop, op) is not None
