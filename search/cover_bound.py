@@ -28,7 +28,7 @@ from dataclasses import replace
 from lfopt.fusion import CoverModel
 from lfopt.ops import bits
 from search.cover_network import CoverNetwork
-from search.cover_path import NEVER, UNIT, CoverBudget, CoverSearch, OutOfBudgetError
+from search.cover_path import NEVER, UNIT, CoverBudget, CoverSearch, OutOfBudgetError, Step
 from search.cover_rest import RestModel
 
 # sets that are grown for the bound of one map, at the most: in one pass over all maps after the other
@@ -65,6 +65,7 @@ class BoundSearch(CoverSearch):
         """`rests`: what maps cost beside others; None: what they store, and their constants."""
         super().__init__(network, len(network.flow) + 1, 0, {}, budget)
         self.rests = rests
+        self.steps: dict[int, tuple[Step, ...]] = {}  # by state: of the path found to all of it
 
     def bound(self, start: Sequence[int], lower: int) -> int:
         """A cost that no cover is below. Less is proven of less budget.
@@ -119,6 +120,8 @@ class BoundSearch(CoverSearch):
                 limit = min(lower + allowance, upper)
                 path = self.path(start, limit, alone=alone)
                 if path is not None:
+                    if not alone:
+                        self.steps[start] = path.steps
                     return max(lower, path.cost), min(upper, path.cost + path.uncertain)
                 lower = limit
                 allowance *= 2

@@ -38,7 +38,6 @@ from search.cover_network import CoverNetwork
 
 UNIT = 1 << 16  # of costs: a byte; so that a multiply-accumulate can cost a part of one
 NEVER = 1 << 128
-MOST_MISFITS = 1  # sets in a row that are not legal, after which a group is not grown further
 MOST_SETS = 1_500_000  # sets of operators that are grown in all searches of a network
 CLOCK = 256  # sets of operators grown between two looks at the clock
 
@@ -112,6 +111,8 @@ class CoverSearch:
     Costs are UNIT times bytes, and the price times multiply-accumulates.
     """
 
+    most_misfits = 1  # sets in a row that are not legal, after which a group is not grown further
+
     def __init__(
         self, network: CoverNetwork, size: int, price: int, before: dict[int, int], budget: CoverBudget
     ) -> None:
@@ -147,7 +148,7 @@ class CoverSearch:
         path = self.path(network.goal, upper, alone=False)
         if path is None:
             return None
-        return tuple(self._priced(step) for step in path.steps)
+        return tuple(self.priced(step) for step in path.steps)
 
     def enough(self, m: int) -> int:
         """A cost at which a map can be made: by its operator alone, what that reads by itself."""
@@ -171,7 +172,7 @@ class CoverSearch:
     def _cost(self, way: CoverPrice) -> int:
         return UNIT * way.dram_bytes + self.price * way.macs
 
-    def _priced(self, step: Step) -> Step:
+    def priced(self, step: Step) -> Step:
         """A group with its bytes and multiply-accumulates."""
         way = min(self.network.model.ways(step.operators, step.stores), key=self._cost)
         return step._replace(dram_bytes=way.dram_bytes, macs=way.macs)
@@ -190,6 +191,10 @@ class CoverSearch:
                     bound = max(bound, self.values[m] + beside + constants - self.own_constants(m))
             self.bounds[needed] = bound
         return max(self.bounds[needed], self.learnt.get(needed, 0))
+
+    def least_with_others(self, needed: int) -> int:
+        """Lower bound on the cost of making these maps, whatever others are made with them."""
+        return self.least(needed)
 
     def constants(self, operators: int) -> int:
         """What operators cost at the least beside maps that are made, each of them once."""
@@ -311,7 +316,7 @@ class CoverSearch:
                 for least, step in self._stores(grown, needed, limit - extra, is_free=is_free):
                     yield least + extra, step
             misfits = grown.misfits + 1 if (grown.operators, grown.must) in self.illegal else 0
-            if grown.operators.bit_count() == self.size or misfits > MOST_MISFITS:
+            if grown.operators.bit_count() == self.size or misfits > self.most_misfits:
                 continue
             if not extra and not is_free and not grown.reads & ~model.kept:
                 continue  # all that would join may as well be a group of its own: it costs no more there
@@ -351,7 +356,7 @@ class CoverSearch:
             if self.flow.producer[m] < grown.last:
                 left &= ~(1 << m)
         moved = UNIT * network.bytes_moved(grown.operators, read, grown.must) + grown.own
-        return moved + self.least((read | left) & ~network.inputs)
+        return moved + self.least_with_others((read | left) & ~network.inputs)
 
     def _stores(
         self, grown: _Growing, needed: int, limit: int, *, is_free: bool

@@ -7,14 +7,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import count
+from typing import cast
 
 import numpy as np
 import pytest
 
-from lfopt.fusion import CoverPrice, connected
+from lfopt.fusion import CoverModel, CoverPrice, connected
 from lfopt.ops import Dataflow, bits
 from search.cover import Cover, as_cover, search_covers
 from search.cover_bound import cover_bound
+from search.cover_exact import proven_cover
 from search.cover_network import CoverNetwork
 from search.cover_path import MOST_SETS, CoverBudget
 from tests.cases import some
@@ -108,10 +110,33 @@ class Toy:
 
 
 @dataclass
+class Rough:
+    """Prices above the floors of a `Toy`, at random: more operators may cost less, or be legal alone."""
+
+    floors: Toy
+    seed: int
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.floors, name)
+
+    def dram_bytes(self, operators: int, stores: int) -> int | None:
+        floor = self.floors.dram_bytes(operators, stores)
+        rng = np.random.default_rng((self.seed, operators))
+        if floor is None or (operators & (operators - 1) and rng.random() < 0.2):
+            return None
+        return floor + int(rng.integers(0, 40)) * int(rng.integers(0, 2))
+
+    def ways(self, operators: int, stores: int) -> Sequence[CoverPrice]:
+        moved = self.dram_bytes(operators, stores)
+        macs = sum(self.floors.dataflow.macs[i] for i in bits(operators))
+        return () if moved is None else (CoverPrice(moved, macs),)
+
+
+@dataclass
 class Enumeration:
     """All covers of a network, walked backwards: every connected group, whatever maps it stores."""
 
-    model: Toy
+    model: CoverModel
 
     @cached_property
     def groups(self) -> list[tuple[int, int, int]]:
@@ -246,6 +271,36 @@ def test_the_bound_is_what_an_enumeration_finds_and_of_a_small_budget_no_more() 
             assert bound <= least, seed
             below += bound < least
     assert below
+
+
+def test_covers_proven_by_prices_are_what_an_enumeration_finds_and_of_a_small_budget_no_more() -> None:
+    """Whatever prices are above floors; a cover of a budget that is spent is none, or costs what it says."""
+    below = again = 0
+    for seed in some(range(300)):
+        rng = np.random.default_rng(seed)
+        flow = Dataflow.of(random_graph(rng, int(rng.integers(2, 8))))
+        drawn = Toy.draw(rng, flow)
+        floors = replace(drawn, repeated=0, dear=drawn.most // 2)
+        prices = cast("CoverModel", Rough(floors, seed))
+        least = Enumeration(prices).least()
+        start = alone(floors)
+        known = as_cover(CoverNetwork.of(prices), start).dram_bytes
+        for sets in (MOST_SETS, 300, 30, 0):
+            proven = proven_cover(floors, prices, CoverBudget(lambda: False, sets), start, known)
+            assert proven.lower_bound_bytes <= least, seed
+            moved = known
+            if proven.steps:
+                cover = Cover(proven.steps)
+                check(cover, floors)
+                moved = cover.dram_bytes
+                assert moved < known, seed
+                again += sum(step.operators.bit_count() for step in cover.steps) > len(flow)
+            if sets == MOST_SETS:
+                assert proven.lower_bound_bytes == least, seed
+                assert moved == least, seed
+            below += proven.lower_bound_bytes < least
+    assert below
+    assert again
 
 
 def test_few_multiply_accumulates_are_kept_to_and_more_of_them_never_cost_bytes() -> None:

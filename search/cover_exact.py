@@ -1,0 +1,160 @@
+"""The cheapest cover of a network by the prices of its groups, proven: no cover by other groups costs less.
+
+`search.cover_path` takes for granted that a group never costs more with fewer operators. Prices of some modes
+break that now and then, so it proves nothing. Here only floors (`CoverModel.least_extra`) are taken to be so:
+
+* What maps cost by floors (`search.cover_bound`) bounds every state from below.
+* Map after map, in topological order, the cheapest way to make it alone by prices is found with those bounds.
+  Where it is proven, it is what the state of that one map costs. It says nothing of states of several, which
+  may cost less.
+* Groups grow until their floors are too dear, whether those on the way are legal or not.
+
+Groups are priced when the path comes to them, which few do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from lfopt.fusion import CoverModel, CoverPrice
+from lfopt.ops import Dataflow
+from search.cover_bound import PASSES, BoundSearch, RestBounds
+from search.cover_network import CoverNetwork
+from search.cover_path import NEVER, UNIT, CoverBudget, Step
+
+
+class ProvenCover(NamedTuple):
+    """The cheapest cover that was found, and what none is below."""
+
+    lower_bound_bytes: int
+    steps: tuple[Step, ...]  # in the order in which they run; empty where the budget was spent before
+
+
+def proven_cover(
+    floors: CoverModel, prices: CoverModel, budget: CoverBudget, start: Sequence[int], least: int
+) -> ProvenCover:
+    """The cheapest cover of a network by connected groups, as far as the budget goes.
+
+    `floors`: of the groups that `prices` has. `start`: masks of the groups of a cover, in executable order;
+    `least`: its bytes, or those of a better one. A cover that moves no less is not looked for.
+    """
+    network = CoverNetwork.of(floors)
+    if network.region != network.flow.everything:
+        return ProvenCover(0, ())
+    by_floors = BoundSearch(network, budget, RestBounds(network, budget))
+    by_floors.bound(start, 0)
+    priced = replace(network, model=_PricedModel(floors, prices), illegal=set())
+    search = ExactSearch(priced, by_floors, budget)
+    lower, upper = search.between(UNIT * least)
+    steps = search.steps.get(network.goal, ()) if upper < UNIT * least else ()
+    return ProvenCover(-(-lower // UNIT), tuple(search.priced(step) for step in steps))
+
+
+class ExactSearch(BoundSearch):
+    """The cheapest covers by prices, with what maps cost by floors as bounds."""
+
+    most_misfits = NEVER
+
+    def __init__(self, network: CoverNetwork, by_floors: BoundSearch, budget: CoverBudget) -> None:
+        super().__init__(network, budget)
+        self.by_floors = by_floors
+
+    def between(self, upper: int) -> tuple[int, int]:
+        """(lower bound, upper bound) on the cost of the cheapest cover; `upper`: of one that is known."""
+        goal = self.network.goal
+        lower = 0
+        for sets in PASSES:
+            for m in self.maps():
+                self.settle(m, sets)
+            better, upper = self.bounded(goal, upper, lower, sets, alone=False)
+            lower = max(lower, better)
+            if lower >= upper or self.budget.spent:
+                break
+        return lower, upper
+
+    def settle(self, m: int, sets: int) -> None:
+        """Bound the cost of a map alone from both sides, by at most so many sets of operators."""
+        lower = max(self.values.get(m, 0), self.by_floors.values.get(m, 0))
+        upper = min(self.enough(m), self.ways.get(m, NEVER))
+        if lower < upper:
+            lower, upper = self.bounded(1 << m, upper, lower, sets, alone=True)
+        self.values[m] = lower
+        self.ways[m] = upper
+
+    def least(self, needed: int) -> int:
+        """Lower bound on the cost of making maps: what is proven of one alone, and of several by floors."""
+        bound = max(self.by_floors.least(needed), self.learnt.get(needed, 0))
+        if needed and not needed & (needed - 1):
+            bound = max(bound, self.values.get(needed.bit_length() - 1, 0))
+        return bound
+
+    def least_with_others(self, needed: int) -> int:
+        """Lower bound on the cost of making these maps, with others or alone: by floors, which never fall."""
+        return self.by_floors.least(needed)
+
+
+@dataclass(frozen=True)
+class _PricedModel:
+    """A `CoverModel` of prices, of which bounds are those of floors. Groups are connected."""
+
+    floors: CoverModel
+    prices: CoverModel
+    parts_join: bool = False
+
+    @property
+    def dataflow(self) -> Dataflow:
+        """See `CoverModel`."""
+        return self.floors.dataflow
+
+    @property
+    def map_bytes(self) -> Sequence[int]:
+        """See `CoverModel`."""
+        return self.floors.map_bytes
+
+    @property
+    def store_bytes(self) -> Sequence[int]:
+        """See `CoverModel`."""
+        return self.floors.store_bytes
+
+    @property
+    def own_bytes(self) -> Sequence[int]:
+        """See `CoverModel`."""
+        return self.floors.own_bytes
+
+    @property
+    def input_bytes(self) -> Sequence[int]:
+        """See `CoverModel`."""
+        return self.floors.input_bytes
+
+    @property
+    def free(self) -> int:
+        """See `CoverModel`."""
+        return self.floors.free
+
+    @property
+    def grouped(self) -> int:
+        """See `CoverModel`."""
+        return self.floors.grouped
+
+    @property
+    def kept(self) -> int:
+        """See `CoverModel`."""
+        return self.floors.kept
+
+    def group_bytes(self, operators: int, reads: int, stores: int, /) -> int:
+        """See `CoverModel`."""
+        return self.floors.group_bytes(operators, reads, stores)
+
+    def least_extra(self, operators: int, /) -> int | None:
+        """See `CoverModel`."""
+        return self.floors.least_extra(operators)
+
+    def dram_bytes(self, operators: int, stores: int, /) -> int | None:
+        """See `CoverModel`."""
+        return self.prices.dram_bytes(operators, stores)
+
+    def ways(self, operators: int, stores: int, /) -> Sequence[CoverPrice]:
+        """See `CoverModel`."""
+        return self.prices.ways(operators, stores)
