@@ -122,7 +122,9 @@ class BoundSearch(CoverSearch):
                 if path is not None:
                     if not alone:
                         self.steps[start] = path.steps
-                    return max(lower, path.cost), min(upper, path.cost + path.uncertain)
+                    # where a bound of a state on the way is better than what floors add up to, that counts
+                    cost = max(path.cost, self.promised)
+                    return max(lower, cost), min(upper, cost + path.uncertain)
                 lower = limit
                 allowance *= 2
         except OutOfBudgetError:
@@ -156,10 +158,9 @@ class BoundSearch(CoverSearch):
         network = self.network
         maker = self.flow.producer[m]
         read = network.reads[maker] & ~network.inputs
-        apart = UNIT * network.stored_bytes[m] + self.constants(network.below[m])
+        apart = UNIT * network.stored_bytes[m] + self.constants(network.below[m], network.under(read))
         if not read:
             return apart
-        apart -= self.constants(network.under(read))
         return self.least(read) + apart - UNIT * sum(network.model.store_bytes[r] for r in bits(read))
 
 

@@ -27,7 +27,7 @@ class CoverNetwork:
     illegal: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
     map_sums: dict[int, int] = field(default_factory=dict[int, int])
     stored_sums: dict[int, int] = field(default_factory=dict[int, int])
-    constants: dict[int, int] = field(default_factory=dict[int, int])
+    constants: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     mac_sums: dict[int, int] = field(default_factory=dict[int, int])
     near_sets: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
 
@@ -167,19 +167,31 @@ class CoverNetwork:
             self.stored_sums[maps] = sum(self.stored_bytes[m] for m in bits(maps))
         return self.stored_sums[maps]
 
-    def constants_of(self, operators: int) -> int:
-        """Bytes of constants of operators, and of the maps that are there before which they read."""
-        if operators not in self.constants:
-            reads = 0
-            size = self.model.group_bytes(operators, 0, 0)
-            for i in bits(operators):
-                reads |= self.reads[i]
-                size += self.model.own_bytes[i]
-            for m in bits(reads & self.inputs):
+    def constants_of(self, operators: int, done: int = 0) -> int:
+        """Bytes of constants of operators, and of the maps that are there before which they read.
+
+        Not of operators that move nothing where they are alone: who reads what they make pays for that.
+        `done`: some of these operators, whose constants do not count, nor maps that they read.
+        """
+        key = operators, done
+        if key not in self.constants:
+            moving = operators & ~self.model.free
+            new = moving & ~done
+            size = self.model.group_bytes(moving, 0, 0) - self.model.group_bytes(moving & done, 0, 0)
+            size += sum(self.model.own_bytes[i] for i in bits(new))
+            read = self._all_reads(new) & self.inputs & ~self._all_reads(done)
+            for m in bits(read):
                 from_outside = self.flow.producer[m] < 0
                 size += self.model.input_bytes[m] if from_outside else self.model.map_bytes[m]
-            self.constants[operators] = size
-        return self.constants[operators]
+            self.constants[key] = size
+        return self.constants[key]
+
+    def _all_reads(self, operators: int) -> int:
+        """Maps that operators read, those that they make too."""
+        reads = 0
+        for i in bits(operators):
+            reads |= self.reads[i]
+        return reads
 
     def macs_of(self, operators: int) -> int:
         """Multiply-accumulates of operators, each once."""

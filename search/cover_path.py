@@ -183,12 +183,13 @@ class CoverSearch:
         """Lower bound on the cost of making maps: that of one, and what those add that it does not need."""
         if needed not in self.bounds:
             network = self.network
-            constants = self.constants(network.under(needed))
-            bound = UNIT * network.bytes_stored(needed) + constants
+            operators = network.under(needed)
+            bound = UNIT * network.bytes_stored(needed) + self.constants(operators)
             for m in bits(needed):
                 if m in self.values:
                     beside = UNIT * network.bytes_stored(needed & ~network.inside[m])
-                    bound = max(bound, self.values[m] + beside + constants - self.own_constants(m))
+                    beside += self.constants(operators, network.below[m])
+                    bound = max(bound, self.values[m] + beside)
             self.bounds[needed] = bound
         return max(self.bounds[needed], self.learnt.get(needed, 0))
 
@@ -196,13 +197,13 @@ class CoverSearch:
         """Lower bound on the cost of making these maps, whatever others are made with them."""
         return self.least(needed)
 
-    def constants(self, operators: int) -> int:
-        """What operators cost at the least beside maps that are made, each of them once."""
-        return UNIT * self.network.constants_of(operators) + self.price * self.network.macs_of(operators)
+    def constants(self, operators: int, done: int = 0) -> int:
+        """What operators cost at the least beside maps that are made, each of them once.
 
-    def own_constants(self, m: int) -> int:
-        """The same of the operators that a map depends on."""
-        return self.constants(self.network.below[m])
+        `done`: some of them, whose cost does not count.
+        """
+        network = self.network
+        return UNIT * network.constants_of(operators, done) + self.price * network.macs_of(operators & ~done)
 
     # -- shortest path ---------------------------------------------------------------------------------------
 
@@ -229,7 +230,7 @@ class CoverSearch:
                     continue
                 after = (needed & ~step.stores | step.reads) & ~network.inputs
                 total = cost + priced
-                promise = max(promise, total + self.least(after))
+                promise = total + self.least(after)
                 if total < spent.get(after, NEVER) and promise <= upper:
                     spent[after] = total
                     came[after] = needed, step
@@ -241,7 +242,7 @@ class CoverSearch:
             for least, group in self._groups(needed, upper - cost):
                 after = (needed & ~group.stores | group.reads) & ~network.inputs
                 total = cost + least
-                promised = max(promise, total + self.least(after))
+                promised = total + self.least(after)
                 if total < spent.get(after, NEVER) and promised <= upper:
                     count += 1
                     heappush(heap, (promised, -count, needed, cost, group))
@@ -250,7 +251,10 @@ class CoverSearch:
     def _arrived(
         self, start: int, end: int, total: int, spent: dict[int, int], came: dict[int, tuple[int, Step]]
     ) -> CoverPath:
-        """The path to a state of which all is known."""
+        """The path to a state of which all is known, with its cost.
+
+        No other path promised to cost less, so no state that it passed can be made for less than the rest.
+        """
         for state, cost in spent.items():
             self.learnt[state] = max(self.learnt.get(state, 0), total - cost)
         steps: list[Step] = []
@@ -368,9 +372,9 @@ class CoverSearch:
             if not network.stores_together(stores, grown.makes & needed):
                 continue
             after = (needed & ~stores | grown.reads) & ~network.inputs
-            least = grown.own
+            least = 0
             if not is_free:
-                least += UNIT * network.bytes_moved(grown.operators, grown.reads, stores)
+                least = grown.own + UNIT * network.bytes_moved(grown.operators, grown.reads, stores)
             if least + self.least(after) <= limit:
                 yield least, Step(grown.operators, stores, grown.reads, 0, 0)
 

@@ -9,7 +9,7 @@ nothing, whatever else is there; inputs and outputs of the network that do are c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from functools import cached_property
 
@@ -43,6 +43,9 @@ class CoverRelaxation:
             spared = costs.bounds.spared_bytes(i)
             for m in {operand.map for operand in operands} if spared else ():
                 sizes[m] = max(sizes[m] - spared, 0)
+        for i, least in _read_through_alone(costs):
+            for operand in flow.operands[i]:
+                sizes[operand.map] = min(sizes[operand.map], least)
         on_chip = [tensor.rows * hardware.row_bytes(tensor) for tensor in flow.maps]
         self._sizes = [min(pair) for pair in zip(sizes, on_chip, strict=True)]
         # a map that is as large as a level, or larger, does not stay in it as a whole
@@ -140,3 +143,19 @@ class CoverRelaxation:
         if moved is None:
             return ()
         return (CoverPrice(moved, sum(self.dataflow.macs[i] for i in bits(operators))),)
+
+
+def _read_through_alone(costs: GroupCosts) -> Iterator[tuple[int, int]]:
+    """Operators that a plan with nothing in flight reads through: (operator, bytes that are loaded then).
+
+    Others follow them in flight in the network, and may read just a part of a map there.
+    """
+    flow = costs.dataflow
+    plain = costs.unfused()
+    if plain is costs:
+        return
+    through = {plain.dataflow.operators[i].name for i in bits(plain.bounds.through)}
+    for i, call in enumerate(flow.calls):
+        if call.then and call.parts[0].operator.name in through:
+            first = plain.dataflow.position[call.parts[0].operator.name]
+            yield i, min(plain.groups.map_bytes[m] for m in plain.dataflow.results[first])
