@@ -22,7 +22,7 @@ from lfopt.fusion import CoverModel, CoverPrice
 from lfopt.ops import Dataflow
 from search.cover_bound import PASSES, BoundSearch, RestBounds
 from search.cover_network import CoverNetwork
-from search.cover_path import NEVER, UNIT, CoverBudget, Step
+from search.cover_path import NEVER, UNIT, CoverBudget, OutOfBudgetError, Step
 
 
 class ProvenCover(NamedTuple):
@@ -32,24 +32,31 @@ class ProvenCover(NamedTuple):
     steps: tuple[Step, ...]  # in the order in which they run; empty where the budget was spent before
 
 
-def proven_cover(
-    floors: CoverModel, prices: CoverModel, budget: CoverBudget, start: Sequence[int], least: int
-) -> ProvenCover:
-    """The cheapest cover of a network by connected groups, as far as the budget goes.
+class ProvenCovers:
+    """The search for the cheapest cover of a network by connected groups; it can be taken up again."""
 
-    `floors`: of the groups that `prices` has. `start`: masks of the groups of a cover, in executable order;
-    `least`: its bytes, or those of a better one. A cover that moves no less is not looked for.
-    """
-    network = CoverNetwork.of(floors)
-    if network.region != network.flow.everything:
-        return ProvenCover(0, ())
-    by_floors = BoundSearch(network, budget, RestBounds(network, budget))
-    by_floors.bound(start, 0)
-    priced = replace(network, model=_PricedModel(floors, prices), illegal=set())
-    search = ExactSearch(priced, by_floors, budget)
-    lower, upper = search.between(UNIT * least)
-    steps = search.steps.get(network.goal, ()) if upper < UNIT * least else ()
-    return ProvenCover(-(-lower // UNIT), tuple(search.priced(step) for step in steps))
+    def __init__(
+        self, floors: CoverModel, prices: CoverModel, budget: CoverBudget, start: Sequence[int]
+    ) -> None:
+        """`floors`: of the groups of `prices`. `start`: masks of groups of a cover, in executable order."""
+        network = CoverNetwork.of(floors)
+        priced = replace(network, model=_PricedModel(floors, prices), illegal=set())
+        self.start = start
+        self.by_floors = BoundSearch(network, budget, RestBounds(network, budget))
+        self.by_prices = ExactSearch(priced, self.by_floors, budget)
+        self.lower = 0  # cost that no cover is below
+
+    def search(self, least: int) -> ProvenCover:
+        """As far as the budget goes. A cover that moves no less than `least` bytes is not looked for."""
+        search = self.by_prices
+        network = search.network
+        if network.region != network.flow.everything:
+            return ProvenCover(0, ())
+        known = UNIT * least
+        self.lower = max(self.lower, min(self.by_floors.bound(self.start, self.lower), known))
+        self.lower, upper = search.between(known, self.lower)
+        steps = search.steps.get(network.goal, ()) if upper < known else ()
+        return ProvenCover(-(-self.lower // UNIT), tuple(search.priced(step) for step in steps))
 
 
 class ExactSearch(BoundSearch):
@@ -61,18 +68,26 @@ class ExactSearch(BoundSearch):
         super().__init__(network, budget)
         self.by_floors = by_floors
 
-    def between(self, upper: int) -> tuple[int, int]:
-        """(lower bound, upper bound) on the cost of the cheapest cover; `upper`: of one that is known."""
+    def between(self, upper: int, lower: int) -> tuple[int, int]:
+        """(lower bound, upper bound) on the cost of the cheapest cover, better than those that are known."""
         goal = self.network.goal
-        lower = 0
         for sets in PASSES:
-            for m in self.maps():
-                self.settle(m, sets)
+            try:
+                for m in self.maps():
+                    self.settle(m, sets)
+            except OutOfBudgetError:
+                break
             better, upper = self.bounded(goal, upper, lower, sets, alone=False)
             lower = max(lower, better)
             if lower >= upper or self.budget.spent:
                 break
         return lower, upper
+
+    def cheapest(self, operators: int, stores: int) -> int | None:
+        """The cost of the cheapest way to run a group; None if it is not legal. Raises OutOfBudgetError."""
+        if self.budget.late():  # a price takes long
+            raise OutOfBudgetError
+        return super().cheapest(operators, stores)
 
     def settle(self, m: int, sets: int) -> None:
         """Bound the cost of a map alone from both sides, by at most so many sets of operators."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lfopt.fusion import CostModel
 from lfopt.ir.names import plural
-from lfopt.ir.plan import Proof
+from lfopt.ir.plan import NOT_LOOKED_FOR, NothingKept, Proof
 
 # (DRAM bytes, required bytes, groups) per plan, fewest DRAM bytes first
 Front = tuple[tuple[int, int, tuple[int, ...]], ...]
@@ -47,6 +47,7 @@ class Result:
     # plans that no other plan found beats in both DRAM and required bytes, if the search keeps them
     front: Front = field(default=())
     repairs: RepairStats = field(default_factory=RepairStats)
+    nothing_kept: NothingKept = NOT_LOOKED_FOR  # of plans in which no map stays between groups
 
     def __repr__(self) -> str:
         proven = "optimal" if self.proof == "optimal" else f"bound {self.lower_bound_bytes:,} B"

@@ -348,10 +348,8 @@ def check(
     else:
         verification = verified(*_bound(plan, model))
     if prove and not verification.wrong:
-        bound, wrong = proven_again(
-            verification.plan, verification.graph, time_limit, lambda what, done: None
-        )
-        verification = replace(verification, bound=bound, wrong=wrong)
+        again = proven_again(verification.plan, verification.graph, time_limit, lambda what, done: None)
+        verification = replace(verification, **again._asdict())
     return verification
 
 

@@ -44,7 +44,10 @@ def make_draft(
         raise InvalidPlan(f"the {result.method} search returned an illegal scheme: {verdict.reasons[0]}")
     points = tuple((dram, need) for dram, need, _ in front)
     counts = result.plans_evaluated, result.groups_evaluated, round(result.seconds, 3)
-    record = SearchRecord(result.method, result.seed, *counts, points, guidance, objective, costs.constraints)
+    record = SearchRecord(
+        result.method, result.seed, *counts, points, guidance, objective, costs.constraints,
+        nothing_kept=result.nothing_kept,
+    )  # fmt: skip
     drafted = draft(graph, costs, result.groups, bound, record, bands, copies, max_recompute, limit, known)
     if isinstance(drafted, DoesNotFit):
         raise InvalidPlan(

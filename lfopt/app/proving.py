@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import NamedTuple
 
 from lfopt.app.config import SearchConfig
 from lfopt.app.deadline import ReportProgress
 from lfopt.app.pipeline import run_search
-from lfopt.app.recompute import least_of_covers
+from lfopt.app.recompute import covers_without_retention, least_of_covers
 from lfopt.ir import Graph, Plan
 from lfopt.planning import GroupCosts, Traffic
 from lfopt.planning.costs.two_levels import bound_with_second_level
@@ -16,10 +18,16 @@ from lfopt.rewrite.covers import without_copies
 COVERS = 0.8  # share of the time limit for the bound on covers, where operators may be computed again
 
 
-def proven_again(
-    plan: Plan, graph: Graph, time_limit: float | None, report: ReportProgress
-) -> tuple[str, tuple[str, ...]]:
-    """(verdict of the exact search on a plan's lower bound, lines for the claims that it refutes)."""
+class ProvenAgain(NamedTuple):
+    """Verdicts of the exact search on what a plan claims to be proven."""
+
+    bound: str  # on its lower bound
+    wrong: tuple[str, ...] = ()  # lines for the claims that it refutes
+    nothing_kept: str = ""  # on that of plans in which no map stays between groups; empty: none is claimed
+
+
+def proven_again(plan: Plan, graph: Graph, time_limit: float | None, report: ReportProgress) -> ProvenAgain:
+    """What the exact search says of a plan's lower bounds, in so many seconds."""
     space = {"scheme": plan.scheme, "epilogue": plan.epilogue, "constraints": plan.search.constraints}
     costs = GroupCosts.of(
         graph, plan.hardware, Traffic(plan.traffic), **space, max_recompute=plan.max_recompute
@@ -29,6 +37,7 @@ def proven_again(
     searched = run_search(costs, SearchConfig(time_limit=share), report=report)
     bound = plan.totals.lower_bound_bytes
     proven = searched.lower_bound_bytes
+    nothing_kept = ""
     # what is proven of partitions, with these copies or none, does not hold for covers
     if plan.max_recompute > 1:
         network = GroupCosts.of(
@@ -42,20 +51,37 @@ def proven_again(
         def late() -> bool:
             return time_limit is not None and time.perf_counter() - start > time_limit
 
-        proven = least_of_covers(network, _cover_of(plan, network), late)
+        cover = _cover_of(plan, network)
+        nothing_kept = _nothing_kept_again(plan, network, cover, late)
+        proven = least_of_covers(network, cover, late)
         proven = max(proven, network.bounds.recomputing_bytes)
     else:
         proven = costs.proven_bytes(proven, plan.copies)
     if plan.hardware.l2_bytes:
         proven = bound_with_second_level(costs, proven, plan.copies)
-        return (f"verified: {proven:,}" if bound <= proven else f"not verified: at least {proven:,}"), ()
+        return ProvenAgain(_verdict(bound, proven))
     if bound > searched.dram_bytes:
-        return f"refuted: {searched.dram_bytes:,}", (
-            f"totals.lower_bound_bytes: {bound}, and a plan of this space moves {searched.dram_bytes}",
-        )
-    if bound > proven:
-        return f"not verified: at least {proven:,}", ()
-    return f"verified: {proven:,}", ()
+        wrong = f"totals.lower_bound_bytes: {bound}, and a plan of this space moves {searched.dram_bytes}"
+        return ProvenAgain(f"refuted: {searched.dram_bytes:,}", (wrong,), nothing_kept)
+    return ProvenAgain(_verdict(bound, proven), (), nothing_kept)
+
+
+def _verdict(bound: int, proven: int) -> str:
+    if bound <= proven:
+        return f"verified: {proven:,}"
+    return f"not verified: at least {proven:,}"
+
+
+def _nothing_kept_again(
+    plan: Plan, network: GroupCosts, cover: tuple[int, ...], late: Callable[[], bool]
+) -> str:
+    """Verdict on the bound of plans in which no map stays between groups; empty: there is none."""
+    claimed = plan.search.nothing_kept
+    if not claimed.lower_bound_bytes:
+        return ""
+    search = covers_without_retention(network, cover, late)
+    proven = 0 if search is None else search.search(claimed.dram_bytes).lower_bound_bytes
+    return _verdict(claimed.lower_bound_bytes, proven)
 
 
 def _cover_of(plan: Plan, network: GroupCosts) -> tuple[int, ...]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 from typing import NamedTuple
 
 from lfopt.app.config import Config
 from lfopt.app.deadline import LEAST_SECONDS, Deadline, ReportProgress
 from lfopt.app.first_plan import FirstPlan
 from lfopt.ir import FREE, Copy, Graph
+from lfopt.ir.plan import NOT_LOOKED_FOR, NothingKept
 from lfopt.ops import Dataflow
 from lfopt.planning import SCHEMES, GroupCosts, Traffic
 from lfopt.planning.costs.alike import Prices
@@ -20,6 +22,7 @@ from lfopt.planning.steps.limit import never
 from lfopt.rewrite.covers import CoverGroup, write_cover
 from search.cover import Cover, search_covers
 from search.cover_bound import cover_bound
+from search.cover_exact import ProvenCovers
 from search.cover_path import CoverBudget
 from search.exact import solve
 from search.objectives import Objective
@@ -40,6 +43,9 @@ BOUND_END = 0.7  # share of the time limit that searches have by which the bound
 BOUND_SETS = 400_000  # sets of operators that are grown for it
 SMALL_MAPS = 16  # so many times smaller than the buffer, maps that stay are as good as none
 COVERS_END = 0.6  # share of the time limit that searches have by which covers end: chains take long
+EXACT_SHARE = 0.15  # of the time that is left before covers, for the proof of the best one
+EXACT_END = 0.66  # share of the time limit by which that ends, if it goes on behind covers
+EXACT_SETS = 400_000  # sets of operators that are grown for it
 
 
 class Recomputed(NamedTuple):
@@ -130,6 +136,7 @@ def recompute(
         seconds=searches.spent,
         interrupted=searches.interrupted,
         groups_evaluated=searches.asked,
+        nothing_kept=searches.nothing_kept,
     )
     others = tuple(plan for plan in searches.plans if plan.result is not best.result)
     return best._replace(result=result, others=others, ended=searches.ended)
@@ -151,6 +158,20 @@ def least_of_covers(costs: GroupCosts, start: Sequence[int], late: Callable[[], 
     return least + relaxation.constant_bytes if least else 0
 
 
+def covers_without_retention(
+    costs: GroupCosts, start: Sequence[int], late: Callable[[], bool] = never
+) -> ProvenCovers | None:
+    """The search for the best cover in which no map stays between groups; None where nothing can be proven.
+
+    `costs`: of the network without copies; `start`: masks of the groups of a cover of it, in executable
+    order.
+    """
+    if costs.constraints != FREE or costs.traffic is not Traffic.TILED or costs.hardware.l2_bytes:
+        return None
+    floors = CoverRelaxation(costs, keeps=False, late=late)
+    return ProvenCovers(floors, CoverCosts(costs), CoverBudget(late, EXACT_SETS), start)
+
+
 class _Searches:
     """The searches of one network, which share prices and the time that is left."""
 
@@ -168,6 +189,8 @@ class _Searches:
         self.asked = 0  # groups that were priced
         self.cover: Sequence[int] = ()  # groups of the best one, in executable order
         self.bound = first.costs.bounds.recomputing_bytes  # no plan moves less
+        self.nothing_kept = NOT_LOOKED_FOR
+        self.exact_end = inf  # seconds after which it is late for the proof of the best cover
         self.interrupted = False
         self.ended = False  # whether nothing was cut short
 
@@ -183,6 +206,9 @@ class _Searches:
 
     def _late_for_covers(self) -> bool:
         return self.limit is not None and self.spent > self.limit * COVERS_END
+
+    def _late_for_exact(self) -> bool:
+        return self.spent > self.exact_end
 
     def _late_for_bound(self) -> bool:
         return self.limit is not None and self.spent > self.limit * BOUND_END
@@ -206,7 +232,15 @@ class _Searches:
         """One search after the other; `best` is the best plan so far. Raises KeyboardInterrupt at Ctrl-C."""
         self._poorer()
         self._partition()
-        self._covers(report)
+        proof = covers_without_retention(self.first.costs, self.plans[0].result.groups, self._late_for_exact)
+        if self.limit is not None:
+            self.exact_end = self.spent + EXACT_SHARE * (self.limit - self.spent)
+        proven = self._exact_cover(proof, report)
+        if not proven:
+            self._covers(report)
+            if self.limit is not None:
+                self.exact_end = EXACT_END * self.limit
+            self._exact_cover(proof, report)
         self._prove(report)
         self._nothing_in_flight()
 
@@ -281,6 +315,27 @@ class _Searches:
         plan = Recomputed(written.graph, written.copies, costs, result, optimal=False)
         self.plans.append(plan)
         self._take(plan)
+
+    def _exact_cover(self, proof: ProvenCovers | None, report: ReportProgress | None) -> bool:
+        """The best cover in which no map stays between groups. Whether it is proven that none moves less."""
+        best = self.best
+        assert best is not None
+        self.cover = self.cover or self.plans[0].result.groups
+        if proof is None:
+            self.nothing_kept = NothingKept(best.result.dram_bytes)
+            return False
+        if report is not None:
+            report("covers: proof", 1.0)
+        proven = proof.search(best.result.dram_bytes)
+        if proven.steps:
+            cover = Cover(proven.steps)
+            self.cover = [step.operators for step in cover.steps]
+            self._take_cover(cover, macs_allowed(self.config, self.first.graph))
+        moved = self.best.result.dram_bytes if self.best is not None else best.result.dram_bytes
+        # a cover written as a network has operators in another order: what is proven may not be of it
+        lower = proven.lower_bound_bytes if proven.lower_bound_bytes <= moved else 0
+        self.nothing_kept = NothingKept(moved, lower)
+        return lower == moved
 
     def _prove(self, report: ReportProgress | None) -> None:
         """How few bytes any plan moves at the least."""

@@ -31,6 +31,8 @@ class Verified:
     wrong: tuple[str, ...]  # one line for each claim that does not hold
     file: Path | None = None  # of the plan; None: it is in memory
     bound: str = "not verified"  # what is known of the lower bound that the plan claims
+    # the same of that of plans in which no map stays between groups; empty: none is claimed, or nobody asked
+    nothing_kept: str = ""
 
     @property
     def beyond(self) -> tuple[str, ...]:
@@ -178,6 +180,12 @@ def search_problems(plan: Plan) -> Iterator[str]:
     ):
         if value is not None and value < 0:
             yield f"search.{name}: found {value}; accepted: at least 0"
+    unkept = record.nothing_kept
+    if not 0 <= unkept.lower_bound_bytes <= unkept.dram_bytes:
+        yield (
+            f"search.nothing_kept: found {unkept.dram_bytes} B and a bound of {unkept.lower_bound_bytes}; "
+            "accepted: no bound above the bytes"
+        )
     for dram, need in record.front:
         if need < 0 or dram < (0 if plan.totals.proof == "none" else bound):
             yield f"search.front: {dram} B moved with {need} B of buffer is less than the bound of {bound}"

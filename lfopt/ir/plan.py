@@ -240,6 +240,18 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
+class NothingKept:
+    """Plans in which no map stays on chip between groups, beside a plan in which some do."""
+
+    dram_bytes: int = 0  # of the best one found; 0: it was not looked for
+    # no cover by groups of the network's operators, in its order, moves less; 0: nothing is proven
+    lower_bound_bytes: int = 0
+
+
+NOT_LOOKED_FOR = NothingKept()
+
+
+@dataclass(frozen=True, slots=True)
 class SearchRecord:
     """How the plan was found."""
 
@@ -256,6 +268,8 @@ class SearchRecord:
     constraints: Constraints = FREE  # what the plan keeps to; its lower bound is of plans that do
     # how maps for the second level were chosen; exact: no others that fit spare more
     l2: L2Choice = field(default="none", metadata=UNSAID)
+    # the best plan in which no map stays between groups, if it was looked for
+    nothing_kept: NothingKept = field(default=NOT_LOOKED_FOR, metadata=UNSAID)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from lfopt.app import api
-from lfopt.app.recompute import least_of_covers
+from lfopt.app.recompute import covers_without_retention, least_of_covers
 from lfopt.ir import Graph, Hardware
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts
 from lfopt.planning.costs.covers import CoverCosts
 from lfopt.planning.floors import CoverRelaxation
-from search.cover import search_covers
+from search.cover import as_cover, search_covers
+from search.cover_network import CoverNetwork
 from search.cover_path import CoverBudget
 from tests.cases import few, some
 from tests.strategies import random_graph
@@ -116,11 +117,17 @@ def test_no_plan_moves_less_than_the_bound() -> None:
         budget = CoverBudget(lambda: False)
         covers = [*search_covers(CoverCosts(costs), most_macs, alone, budget)]
         moved = [cover.dram_bytes for cover in covers]
+        first = as_cover(CoverNetwork.of(CoverCosts(costs)), alone).dram_bytes
+        search = covers_without_retention(costs, alone)
+        assert search is not None
+        proven = search.search(first)
+        best = sum(step.dram_bytes for step in proven.steps) if proven.steps else first
+        assert best == proven.lower_bound_bytes <= min([first, *moved]), seed
         plan = api.search(graph, hardware=costs.hardware, scheme="all").plan
         assert bound <= min([*moved, plan.totals.dram_bytes]), seed
         if all(group.steps for group in plan.groups):  # else no more is claimed than what must move
             assert plan.totals.lower_bound_bytes >= bound, seed
         equal += bound == plan.totals.dram_bytes
         beyond += bound > plan.totals.compulsory_bytes
-    assert equal > few(30)
+    assert equal > few(25)
     assert beyond > few(30)

@@ -16,7 +16,7 @@ from lfopt.fusion import CoverModel, CoverPrice, connected
 from lfopt.ops import Dataflow, bits
 from search.cover import Cover, as_cover, search_covers
 from search.cover_bound import cover_bound
-from search.cover_exact import proven_cover
+from search.cover_exact import ProvenCovers
 from search.cover_network import CoverNetwork
 from search.cover_path import MOST_SETS, CoverBudget
 from tests.cases import some
@@ -286,7 +286,7 @@ def test_covers_proven_by_prices_are_what_an_enumeration_finds_and_of_a_small_bu
         start = alone(floors)
         known = as_cover(CoverNetwork.of(prices), start).dram_bytes
         for sets in (MOST_SETS, 300, 30, 0):
-            proven = proven_cover(floors, prices, CoverBudget(lambda: False, sets), start, known)
+            proven = ProvenCovers(floors, prices, CoverBudget(lambda: False, sets), start).search(known)
             assert proven.lower_bound_bytes <= least, seed
             moved = known
             if proven.steps:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lfopt.app.answers.files import FileAnswer
 from lfopt.ir import DramBytes, Hardware, Totals
 from lfopt.ir.cost import Mode
+from lfopt.ir.plan import NothingKept
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class SearchAnswer:
     scheme: str
     objective: str
     totals: Totals
+    nothing_kept: NothingKept  # the best plan in which no map stays on chip between groups
     groups: tuple[GroupAnswer, ...]
     methods: tuple[MethodAnswer, ...]  # the plan is of the one with the fewest bytes
     copied_operators: int  # that are computed again
@@ -67,6 +69,7 @@ class CheckAnswer:
     claimed: Totals
     recounted: dict[str, int] | None  # by field of the totals; null: the plan was made for another network
     lower_bound: str  # what is known of it
+    nothing_kept: str  # the same of the bound with nothing kept between groups; empty: there is none
     steps: int
     groups_by_formula: int  # without steps: bytes by formula
     groups_not_recounted: int

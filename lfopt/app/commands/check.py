@@ -40,8 +40,8 @@ def check(
     verification = verify(plan)
     if prove and not verification.wrong:  # what else is wrong comes first
         with progress_line() as report:
-            bound, wrong = proven_again(verification.plan, verification.graph, time_limit, report)
-        verification = replace(verification, bound=bound, wrong=wrong)
+            again = proven_again(verification.plan, verification.graph, time_limit, report)
+        verification = replace(verification, **again._asdict())
     _print(verification)
     answer(_answer(verification))
     if verification.wrong:
@@ -53,12 +53,13 @@ def _answer(verified: Verified) -> CheckAnswer:
     counted = verified.recount
     totals = verified.plan.totals
     if counted is None:
-        return CheckAnswer(totals, None, verified.bound, 0, 0, 0, verified.wrong)
+        return CheckAnswer(totals, None, verified.bound, verified.nothing_kept, 0, 0, 0, verified.wrong)
     figures = {name: getattr(counted, name) for name in _figures(verified.plan)}
     return CheckAnswer(
         totals,
         figures,
         verified.bound,
+        verified.nothing_kept,
         counted.steps,
         counted.by_formula[0],
         counted.not_recounted[0],
@@ -83,6 +84,9 @@ def _print(verified: Verified) -> None:
             title = NAMES.get(name, name.removesuffix("_bytes").replace("_", " "))
             rows.add_row(title, "" if claim is None else f"{claim:,}", f"{getattr(counted, name):,}")
         rows.add_row("lower bound", f"{claimed.totals.lower_bound_bytes:,}", verified.bound)
+        if verified.nothing_kept:
+            unkept = claimed.search.nothing_kept.lower_bound_bytes
+            rows.add_row("the same, if no map stays", f"{unkept:,}", verified.nothing_kept)
         out.print(rows)
     for line in wrong[:SHOWN]:
         out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)

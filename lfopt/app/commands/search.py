@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -257,6 +258,7 @@ def _answer(
         scheme=plan.scheme,
         objective=plan.search.objective,
         totals=plan.totals,
+        nothing_kept=plan.search.nothing_kept,
         groups=tuple(
             GroupAnswer(
                 group.id,
@@ -459,11 +461,27 @@ def _totals(outcome: JobOutcome) -> Table:
                 searched.dram_bytes,
                 count,
             )
+    _add_nothing_kept(plan, add)
     add("proven lower bound", totals.lower_bound_bytes)
     if totals.without_recompute_bytes and totals.without_recompute_bytes > totals.compulsory_bytes:
         add("nothing twice", totals.without_recompute_bytes)
     add("compulsory", totals.compulsory_bytes)
     return rows
+
+
+def _add_nothing_kept(plan: Plan, add: Callable[[str, int, str], None]) -> None:
+    """The best plan in which no map stays on chip between groups, and what is proven of it."""
+    unkept = plan.search.nothing_kept
+    if not unkept.dram_bytes:
+        return
+    bound = unkept.lower_bound_bytes
+    if not bound:
+        proof = "nothing proven"
+    elif bound == unkept.dram_bytes:
+        proof = "optimal"
+    else:
+        proof = f"gap {100 * (unkept.dram_bytes - bound) / bound:.2f} %"
+    add("if no map stays", unkept.dram_bytes, proof)
 
 
 def _groups(outcome: JobOutcome, plan: Plan) -> RenderableType:
