@@ -25,6 +25,7 @@ from search.exact import next_groups
 from search.partition import Partition
 
 WIDE = 4  # largest over smallest size of a range that is halved
+LEAST_SECONDS = 0.1  # of a time limit that was over before
 FIRST_SHARE = 16  # parts of the time of which a search has one at first
 MAX_STEPS = 2_000_000  # steps between states that are kept; more would take gigabytes
 
@@ -260,20 +261,20 @@ class SearchedStairs:
 def search_stairs(stairs: SearchedStairs, search_on: SearchOn, time_limit: float) -> Iterator[None]:
     """Search on one buffer after the other, until every step is proven or the time is over.
 
-    Yields after each search. One that is interrupted is the last, and what it found is taken in. At first a
-    search has a small part of the time; those that prove nothing in it are run again for twice as long, once
-    no other size is left.
+    There is one search at the least. Yields after each. One that is interrupted is the last, and what it
+    found is taken in. At first a search has a small part of the time; those that prove nothing in it are run
+    again for twice as long, once no other size is left.
     """
     end = time.perf_counter() + time_limit
-    share = time_limit / FIRST_SHARE
-    while (left := end - time.perf_counter()) > 0:
+    share = max(time_limit, LEAST_SECONDS) / FIRST_SHARE
+    while (left := end - time.perf_counter()) > 0 or not stairs.plans:
         size = stairs.next_size(share)
         if size is None:
             if not stairs.unresolved() or share >= left:
                 return
             share *= 2
             continue
-        seconds = min(share, left)
+        seconds = min(share, left) if left > 0 else share
         searched = search_on(size, *stairs.known(size), seconds)
         stairs.add(size, searched, share)
         yield

@@ -355,3 +355,11 @@ def test_steps_that_nothing_proves_have_a_bound_of_a_larger_buffer_and_are_said(
     assert (last.buffer_bytes, last.dram_bytes, last.lower_bound_bytes) == (3501, 100, 100)
     assert first.dram_bytes > first.lower_bound_bytes == 100
     assert known.unresolved() == [(1000, 3500)]
+
+
+def test_there_is_a_step_however_little_time_there_is():
+    known = SearchedStairs(1000, 4000)
+    for _ in search_stairs(known, lambda size, *_: SearchedBuffer((size,), size - 500, 100, 90), -1.0):
+        pass
+    assert len(known.stairs()) == 1
+    assert known.unresolved()
