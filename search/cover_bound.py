@@ -98,7 +98,7 @@ class BoundSearch(CoverSearch):
         lower = self.values.get(m, 0)
         upper = min(self.enough(m), self.ways.get(m, NEVER))
         if lower < upper:
-            lower = max(lower, min(self._by_operands(m), upper))
+            lower = max(lower, min(self.at_least(m), upper))
             lower, upper = self.bounded(1 << m, upper, lower, sets, alone=True)
         if self.values.get(m) != lower:
             self.bounds.clear()  # of states with this map: it was not known, or less well
@@ -153,8 +153,8 @@ class BoundSearch(CoverSearch):
             done |= network.below[m]
         return total
 
-    def _by_operands(self, m: int) -> int:
-        """What a map costs at the least by what its operator reads costs."""
+    def at_least(self, m: int) -> int:
+        """Lower bound on the cost of a map alone: by what its operator reads costs."""
         network = self.network
         maker = self.flow.producer[m]
         read = network.reads[maker] & ~network.inputs

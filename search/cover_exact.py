@@ -15,14 +15,12 @@ Groups are priced when the path comes to them, which few do.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from lfopt.fusion import CoverModel, CoverPrice
-from lfopt.ops import Dataflow
+from lfopt.fusion import CoverModel
 from search.cover_bound import PASSES, BoundSearch, RestBounds
 from search.cover_network import CoverNetwork
-from search.cover_path import NEVER, UNIT, CoverBudget, OutOfBudgetError, Step
+from search.cover_path import UNIT, CoverBudget, OutOfBudgetError, Step
 
 
 class ProvenCover(NamedTuple):
@@ -40,10 +38,9 @@ class ProvenCovers:
     ) -> None:
         """`floors`: of the groups of `prices`. `start`: masks of groups of a cover, in executable order."""
         network = CoverNetwork.of(floors)
-        priced = replace(network, model=_PricedModel(floors, prices), illegal=set())
         self.start = start
         self.by_floors = BoundSearch(network, budget, RestBounds(network, budget))
-        self.by_prices = ExactSearch(priced, self.by_floors, budget)
+        self.by_prices = ExactSearch(self.by_floors, prices, budget)
         self.lower = 0  # cost that no cover is below
 
     def search(self, least: int) -> ProvenCover:
@@ -60,13 +57,13 @@ class ProvenCovers:
 
 
 class ExactSearch(BoundSearch):
-    """The cheapest covers by prices, with what maps cost by floors as bounds."""
+    """The cheapest covers by the prices of connected groups, with what maps cost by floors as bounds."""
 
-    most_misfits = NEVER
-
-    def __init__(self, network: CoverNetwork, by_floors: BoundSearch, budget: CoverBudget) -> None:
-        super().__init__(network, budget)
+    def __init__(self, by_floors: BoundSearch, prices: CoverModel, budget: CoverBudget) -> None:
+        super().__init__(by_floors.network, budget)
         self.by_floors = by_floors
+        self.prices = prices
+        self.parts_join = False
 
     def between(self, upper: int, lower: int) -> tuple[int, int]:
         """(lower bound, upper bound) on the cost of the cheapest cover, better than those that are known."""
@@ -87,19 +84,16 @@ class ExactSearch(BoundSearch):
         """The cost of the cheapest way to run a group; None if it is not legal. Raises OutOfBudgetError."""
         if self.budget.late():  # a price takes long
             raise OutOfBudgetError
-        return super().cheapest(operators, stores)
+        # what is not legal is not kept: with more operators it may be
+        dram_bytes = self.prices.dram_bytes(operators, stores)
+        return None if dram_bytes is None else UNIT * dram_bytes
 
-    def settle(self, m: int, sets: int) -> None:
-        """Bound the cost of a map alone from both sides, by at most so many sets of operators."""
-        lower = max(self.values.get(m, 0), self.by_floors.values.get(m, 0))
-        upper = min(self.enough(m), self.ways.get(m, NEVER))
-        if lower < upper:
-            lower, upper = self.bounded(1 << m, upper, lower, sets, alone=True)
-        self.values[m] = lower
-        self.ways[m] = upper
+    def at_least(self, m: int) -> int:
+        """Lower bound on the cost of a map alone: that by floors."""
+        return self.by_floors.values.get(m, 0)
 
     def least(self, needed: int) -> int:
-        """Lower bound on the cost of making maps: what is proven of one alone, and of several by floors."""
+        """Lower bound on the cost of a state: of one map what is proven, of several what floors say."""
         bound = max(self.by_floors.least(needed), self.learnt.get(needed, 0))
         if needed and not needed & (needed - 1):
             bound = max(bound, self.values.get(needed.bit_length() - 1, 0))
@@ -108,68 +102,3 @@ class ExactSearch(BoundSearch):
     def least_with_others(self, needed: int) -> int:
         """Lower bound on the cost of making these maps, with others or alone: by floors, which never fall."""
         return self.by_floors.least(needed)
-
-
-@dataclass(frozen=True)
-class _PricedModel:
-    """A `CoverModel` of prices, of which bounds are those of floors. Groups are connected."""
-
-    floors: CoverModel
-    prices: CoverModel
-    parts_join: bool = False
-
-    @property
-    def dataflow(self) -> Dataflow:
-        """See `CoverModel`."""
-        return self.floors.dataflow
-
-    @property
-    def map_bytes(self) -> Sequence[int]:
-        """See `CoverModel`."""
-        return self.floors.map_bytes
-
-    @property
-    def store_bytes(self) -> Sequence[int]:
-        """See `CoverModel`."""
-        return self.floors.store_bytes
-
-    @property
-    def own_bytes(self) -> Sequence[int]:
-        """See `CoverModel`."""
-        return self.floors.own_bytes
-
-    @property
-    def input_bytes(self) -> Sequence[int]:
-        """See `CoverModel`."""
-        return self.floors.input_bytes
-
-    @property
-    def free(self) -> int:
-        """See `CoverModel`."""
-        return self.floors.free
-
-    @property
-    def grouped(self) -> int:
-        """See `CoverModel`."""
-        return self.floors.grouped
-
-    @property
-    def kept(self) -> int:
-        """See `CoverModel`."""
-        return self.floors.kept
-
-    def group_bytes(self, operators: int, reads: int, stores: int, /) -> int:
-        """See `CoverModel`."""
-        return self.floors.group_bytes(operators, reads, stores)
-
-    def least_extra(self, operators: int, /) -> int | None:
-        """See `CoverModel`."""
-        return self.floors.least_extra(operators)
-
-    def dram_bytes(self, operators: int, stores: int, /) -> int | None:
-        """See `CoverModel`."""
-        return self.prices.dram_bytes(operators, stores)
-
-    def ways(self, operators: int, stores: int, /) -> Sequence[CoverPrice]:
-        """See `CoverModel`."""
-        return self.prices.ways(operators, stores)

@@ -38,6 +38,7 @@ from search.cover_network import CoverNetwork
 
 UNIT = 1 << 16  # of costs: a byte; so that a multiply-accumulate can cost a part of one
 NEVER = 1 << 128
+MOST_MISFITS = 1  # sets in a row that are not legal, after which a group is not grown further
 MOST_SETS = 1_500_000  # sets of operators that are grown in all searches of a network
 CLOCK = 256  # sets of operators grown between two looks at the clock
 
@@ -111,8 +112,6 @@ class CoverSearch:
     Costs are UNIT times bytes, and the price times multiply-accumulates.
     """
 
-    most_misfits = 1  # sets in a row that are not legal, after which a group is not grown further
-
     def __init__(
         self, network: CoverNetwork, size: int, price: int, before: dict[int, int], budget: CoverBudget
     ) -> None:
@@ -129,6 +128,8 @@ class CoverSearch:
         self.learnt: dict[int, int] = {}  # by state: bound that a search which passed it has proven
         self.bounds: dict[int, int] = {}
         self.illegal = network.illegal
+        self.parts_join = network.model.parts_join
+        self.prices = network.model
         self._near = network.near(size - 1)
 
     def run(self) -> tuple[Step, ...] | None:
@@ -160,7 +161,7 @@ class CoverSearch:
 
     def cheapest(self, operators: int, stores: int) -> int | None:
         """The cost of the cheapest way to run a group; None if it is not legal."""
-        model = self.network.model
+        model = self.prices
         dram_bytes = model.dram_bytes(operators, stores)
         if dram_bytes is None:
             self.illegal.add((operators, stores))
@@ -174,7 +175,7 @@ class CoverSearch:
 
     def priced(self, step: Step) -> Step:
         """A group with its bytes and multiply-accumulates."""
-        way = min(self.network.model.ways(step.operators, step.stores), key=self._cost)
+        way = min(self.prices.ways(step.operators, step.stores), key=self._cost)
         return step._replace(dram_bytes=way.dram_bytes, macs=way.macs)
 
     # -- bounds ----------------------------------------------------------------------------------------------
@@ -316,11 +317,11 @@ class CoverSearch:
                 if least_extra is None or surely + UNIT * least_extra > limit:
                     continue
                 extra = UNIT * least_extra
-            if model.parts_join or grown.connected or connected(flow.neighbours, grown.operators):
+            if self.parts_join or grown.connected or connected(flow.neighbours, grown.operators):
                 for least, step in self._stores(grown, needed, limit - extra, is_free=is_free):
                     yield least + extra, step
             misfits = grown.misfits + 1 if (grown.operators, grown.must) in self.illegal else 0
-            if grown.operators.bit_count() == self.size or misfits > self.most_misfits:
+            if grown.operators.bit_count() == self.size or misfits > MOST_MISFITS:
                 continue
             if not extra and not is_free and not grown.reads & ~model.kept:
                 continue  # all that would join may as well be a group of its own: it costs no more there

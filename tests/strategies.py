@@ -92,7 +92,7 @@ def random_reduction(rng: np.random.Generator) -> Graph:
 def random_block(rng: np.random.Generator, *, branches: bool = False) -> Graph:
     """Two contractions with operators by channels between them; or the first, the last, or a mean last.
 
-    `branches`: what is between them is also read by operators by channels whose results are outputs.
+    `branches`: other operators by channels read what is between them; their results are outputs.
     """
     net = _Net(rng)
     net.inputs, net.shapes = [], {}

@@ -23,10 +23,19 @@ def nearness(plan: Plan) -> str:
     """The same in a word or two: a gap, or why there is none."""
     gap = gap_of(plan)
     if gap is not None:
-        return f"gap {100 * gap:.2f} %"
+        return gap_text(gap)
     if plan.totals.proof == "none":
         return "nothing proven"
     return BY_RULES
+
+
+def gap_text(gap: float) -> str:
+    """A gap as it is printed.
+
+    >>> gap_text(0.0123)
+    'gap 1.23 %'
+    """
+    return f"gap {100 * gap:.2f} %"
 
 
 def _by_rules(plan: Plan) -> bool:

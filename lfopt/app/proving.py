@@ -12,6 +12,7 @@ from lfopt.app.pipeline import run_search
 from lfopt.app.recompute import covers_without_retention, least_of_covers
 from lfopt.ir import Graph, Plan
 from lfopt.planning import GroupCosts, Traffic
+from lfopt.planning.costs.covers import CoverCosts
 from lfopt.planning.costs.two_levels import bound_with_second_level
 from lfopt.rewrite.covers import without_copies
 
@@ -79,7 +80,7 @@ def _nothing_kept_again(
     claimed = plan.search.nothing_kept
     if not claimed.lower_bound_bytes:
         return ""
-    search = covers_without_retention(network, cover, late)
+    search = covers_without_retention(CoverCosts(network), cover, late)
     proven = 0 if search is None else search.search(claimed.dram_bytes).lower_bound_bytes
     return _verdict(claimed.lower_bound_bytes, proven)
 

@@ -135,7 +135,7 @@ def recompute(
         lower_bound_bytes=least,
         seconds=searches.spent,
         interrupted=searches.interrupted,
-        groups_evaluated=searches.asked,
+        groups_evaluated=searches.asked + searches.covers.asked,
         nothing_kept=searches.nothing_kept,
     )
     others = tuple(plan for plan in searches.plans if plan.result is not best.result)
@@ -148,7 +148,7 @@ def least_of_covers(costs: GroupCosts, start: Sequence[int], late: Callable[[], 
     `costs`: of the network without copies; `start`: masks of the groups of a cover of it, in executable
     order. Once it is `late`, what is known then is the bound.
     """
-    if costs.constraints != FREE or costs.traffic is not Traffic.TILED:
+    if not _has_floors(costs):
         return 0
     relaxation = CoverRelaxation(costs, keeps=SCHEMES[costs.scheme].chains, late=late)
     models = [relaxation]
@@ -159,17 +159,23 @@ def least_of_covers(costs: GroupCosts, start: Sequence[int], late: Callable[[], 
 
 
 def covers_without_retention(
-    costs: GroupCosts, start: Sequence[int], late: Callable[[], bool] = never
+    prices: CoverCosts, start: Sequence[int], late: Callable[[], bool] = never
 ) -> ProvenCovers | None:
     """The search for the best cover in which no map stays between groups; None where nothing can be proven.
 
-    `costs`: of the network without copies; `start`: masks of the groups of a cover of it, in executable
+    `prices`: of the network without copies; `start`: masks of the groups of a cover of it, in executable
     order.
     """
-    if costs.constraints != FREE or costs.traffic is not Traffic.TILED or costs.hardware.l2_bytes:
+    costs = prices.costs
+    if not _has_floors(costs) or costs.hardware.l2_bytes:
         return None
     floors = CoverRelaxation(costs, keeps=False, late=late)
-    return ProvenCovers(floors, CoverCosts(costs), CoverBudget(late, EXACT_SETS), start)
+    return ProvenCovers(floors, prices, CoverBudget(late, EXACT_SETS), start)
+
+
+def _has_floors(costs: GroupCosts) -> bool:
+    """Whether floors of groups are known: of traffic tiled, with nothing that is held to."""
+    return costs.constraints == FREE and costs.traffic is Traffic.TILED
 
 
 class _Searches:
@@ -189,7 +195,8 @@ class _Searches:
         self.asked = 0  # groups that were priced
         self.cover: Sequence[int] = ()  # groups of the best one, in executable order
         self.bound = first.costs.bounds.recomputing_bytes  # no plan moves less
-        self.nothing_kept = NOT_LOOKED_FOR
+        self.covers = CoverCosts(first.costs)  # prices of the groups of covers
+        self.unkept_bytes = 0  # no cover by these prices moves less
         self.exact_end = inf  # seconds after which it is late for the proof of the best cover
         self.interrupted = False
         self.ended = False  # whether nothing was cut short
@@ -203,6 +210,18 @@ class _Searches:
     def much_time_left(self) -> bool:
         """Whether there is time for a search whose bounds take long."""
         return self.limit is None or self.spent < self.limit * PLAIN
+
+    @property
+    def nothing_kept(self) -> NothingKept:
+        """The best plan so far, in which no map stays between groups, and what is proven of such plans.
+
+        The operators of a plan may run in another order than the network's, or with nothing in flight. The
+        proof is not of those: where one moves less, it says nothing.
+        """
+        if self.best is None:
+            return NOT_LOOKED_FOR
+        moved = self.best.result.dram_bytes
+        return NothingKept(moved, self.unkept_bytes if self.unkept_bytes <= moved else 0)
 
     def _late_for_covers(self) -> bool:
         return self.limit is not None and self.spent > self.limit * COVERS_END
@@ -232,7 +251,7 @@ class _Searches:
         """One search after the other; `best` is the best plan so far. Raises KeyboardInterrupt at Ctrl-C."""
         self._poorer()
         self._partition()
-        proof = covers_without_retention(self.first.costs, self.plans[0].result.groups, self._late_for_exact)
+        proof = covers_without_retention(self.covers, self.cover, self._late_for_exact)
         if self.limit is not None:
             self.exact_end = self.spent + EXACT_SHARE * (self.limit - self.spent)
         proven = self._exact_cover(proof, report)
@@ -278,6 +297,7 @@ class _Searches:
         plan = Recomputed(self.first.graph, (), costs, result, optimal=result.proof == "optimal")
         self.plans.append(plan)
         self.ended = plan.optimal
+        self.cover = result.groups
         self._take(plan)
 
     def _covers(self, report: ReportProgress | None) -> None:
@@ -291,15 +311,12 @@ class _Searches:
                 moved = best.result.dram_bytes if least is None else least
                 report(f"covers: {what}, best plan {moved:,} B", 1.0)
 
-        model = CoverCosts(self.first.costs)
         budget = CoverBudget(self._late_for_covers)
         partition = self.plans[0].result.groups
-        self.cover = partition
-        for cover in search_covers(model, most_macs, partition, budget, progress):
+        for cover in search_covers(self.covers, most_macs, partition, budget, progress):
             self.cover = [step.operators for step in cover.steps]
             if cover.dram_bytes <= NEARLY * best.result.dram_bytes:
                 self._take_cover(cover, most_macs)
-        self.asked += model.asked
         self.ended = self.ended and not self._late_for_covers() and budget.sets >= 0
 
     def _take_cover(self, cover: Cover, most_macs: int) -> None:
@@ -318,24 +335,17 @@ class _Searches:
 
     def _exact_cover(self, proof: ProvenCovers | None, report: ReportProgress | None) -> bool:
         """The best cover in which no map stays between groups. Whether it is proven that none moves less."""
-        best = self.best
-        assert best is not None
-        self.cover = self.cover or self.plans[0].result.groups
         if proof is None:
-            self.nothing_kept = NothingKept(best.result.dram_bytes)
             return False
         if report is not None:
             report("covers: proof", 1.0)
-        proven = proof.search(best.result.dram_bytes)
+        proven = proof.search(self.nothing_kept.dram_bytes)
         if proven.steps:
             cover = Cover(proven.steps)
             self.cover = [step.operators for step in cover.steps]
             self._take_cover(cover, macs_allowed(self.config, self.first.graph))
-        moved = self.best.result.dram_bytes if self.best is not None else best.result.dram_bytes
-        # a cover written as a network has operators in another order: what is proven may not be of it
-        lower = proven.lower_bound_bytes if proven.lower_bound_bytes <= moved else 0
-        self.nothing_kept = NothingKept(moved, lower)
-        return lower == moved
+        self.unkept_bytes = proven.lower_bound_bytes
+        return self.nothing_kept.lower_bound_bytes == self.nothing_kept.dram_bytes
 
     def _prove(self, report: ReportProgress | None) -> None:
         """How few bytes any plan moves at the least."""

@@ -1,8 +1,8 @@
 """Which part of an operand a part of a result needs, axis by axis, for many parts at once.
 
 Spans are said here for elementwise operators and those in `RULES`; for all others, box by box, by the box
-rules of the table. What is read through a view that splits or joins axes of the map is left open (None): all
-of each row, and rows by the row rules of the table.
+rules of the table. A view that splits or joins axes leaves spans open (None): all of each row is read, and
+rows by the row rules of the table.
 """
 
 from __future__ import annotations
@@ -50,15 +50,16 @@ def operand_rules(net: RecountNetwork, read: MapOperand, call: Call, *, seen: bo
     """Per axis of a map that an operator reads: rule of the span needed; of the view or the map behind."""
     shape = net.graph.shape(read.seen if seen else read.map)
     axes = same_axes(shape, net.graph.shape(read.seen))
-    known = axes is not None
-    rules: Rules = [None] * len(shape)
     if axes is not None:
         of_view = _rules(call, read.index)
-        rules = [partial(_whole, extent) if extent == 1 else None for extent in shape]
-        for own, viewed in axes:
-            rules[own] = of_view[viewed]
+        viewed = dict(axes)
+        return [
+            of_view[viewed[axis]] if axis in viewed else partial(_whole, extent)
+            for axis, extent in enumerate(shape)
+        ]
+    rules: Rules = [None] * len(shape)
     axis = row_axis(shape)
-    if axis is not None and call.attention is None and not known and not call.too_tall:
+    if axis is not None and call.attention is None and not call.too_tall:
         first, last = (read.first_seen, read.last_seen) if seen else (read.first, read.last)
         rules[axis] = partial(_rows, np.array(first, np.int64), np.array(last, np.int64) + 1)
     return rules

@@ -117,8 +117,9 @@ def test_no_plan_moves_less_than_the_bound() -> None:
         budget = CoverBudget(lambda: False)
         covers = [*search_covers(CoverCosts(costs), most_macs, alone, budget)]
         moved = [cover.dram_bytes for cover in covers]
-        first = as_cover(CoverNetwork.of(CoverCosts(costs)), alone).dram_bytes
-        search = covers_without_retention(costs, alone)
+        prices = CoverCosts(costs)
+        first = as_cover(CoverNetwork.of(prices), alone).dram_bytes
+        search = covers_without_retention(prices, alone)
         assert search is not None
         proven = search.search(first)
         best = sum(step.dram_bytes for step in proven.steps) if proven.steps else first

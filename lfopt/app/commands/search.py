@@ -18,7 +18,7 @@ from lfopt.app.answers.plans import GroupAnswer, MethodAnswer, SearchAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, chip
 from lfopt.app.config import SAMPLING, Config, find_config, load_config, share, validate
-from lfopt.app.gaps import nearness
+from lfopt.app.gaps import gap_text, nearness
 from lfopt.app.options import (
     JOINING,
     MAX_BYTES,
@@ -480,7 +480,7 @@ def _add_nothing_kept(plan: Plan, add: Callable[[str, int, str], None]) -> None:
     elif bound == unkept.dram_bytes:
         proof = "optimal"
     else:
-        proof = f"gap {100 * (unkept.dram_bytes - bound) / bound:.2f} %"
+        proof = gap_text(unkept.dram_bytes / bound - 1)
     add("if no map stays", unkept.dram_bytes, proof)
 
 

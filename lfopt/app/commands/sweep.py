@@ -17,6 +17,7 @@ from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, check_seconds, chip
 from lfopt.app.config import Config
 from lfopt.app.files import write_text
+from lfopt.app.gaps import gap_text
 from lfopt.app.options import (
     JOINING,
     JOINING_SWITCH,
@@ -180,7 +181,7 @@ def _print(stairs: list[Stair], name: str, ends: dict[str, int]) -> None:
         elif stair.dram_bytes == stair.lower_bound_bytes:
             proof = "optimal"
         elif stair.lower_bound_bytes:
-            proof = f"gap {100 * (stair.dram_bytes / stair.lower_bound_bytes - 1):.2f} %"
+            proof = gap_text(stair.dram_bytes / stair.lower_bound_bytes - 1)
         else:
             proof = "no bound"
         ratio = f"{stair.dram_bytes / ends['compulsory']:.3f}" if ends["compulsory"] else ""
