@@ -99,7 +99,8 @@ class BoundSearch(CoverSearch):
         upper = min(self.enough(m), self.ways.get(m, NEVER))
         if lower < upper:
             lower = max(lower, min(self.at_least(m), upper))
-            lower, upper = self.bounded(1 << m, upper, lower, sets, alone=True)
+            if not self.budget.spent:
+                lower, upper = self.bounded(1 << m, upper, lower, sets, alone=True)
         if self.values.get(m) != lower:
             self.bounds.clear()  # of states with this map: it was not known, or less well
         self.values[m] = lower

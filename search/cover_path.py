@@ -40,7 +40,7 @@ UNIT = 1 << 16  # of costs: a byte; so that a multiply-accumulate can cost a par
 NEVER = 1 << 128
 MOST_MISFITS = 1  # sets in a row that are not legal, after which a group is not grown further
 MOST_SETS = 1_500_000  # sets of operators that are grown in all searches of a network
-CLOCK = 256  # sets of operators grown between two looks at the clock
+CLOCK = 16  # sets of operators grown between two looks at the clock: of a large network each takes long
 
 
 class Step(NamedTuple):
@@ -323,7 +323,8 @@ class CoverSearch:
             misfits = grown.misfits + 1 if (grown.operators, grown.must) in self.illegal else 0
             if grown.operators.bit_count() == self.size or misfits > MOST_MISFITS:
                 continue
-            if not extra and not is_free and not grown.reads & ~model.kept:
+            alone = not grown.reads & ~model.kept and not grown.operators & model.sharing
+            if alone and not extra and not is_free:
                 continue  # all that would join may as well be a group of its own: it costs no more there
             for i in bits(lower):
                 read_inside = bool(flow.succs[i] & grown.operators)

@@ -31,6 +31,7 @@ class RestModel:
         self.kept = sum(1 << m for m, size in enumerate(self.map_bytes) if not size)
         self.parts_join = True
         self.grouped = 0
+        self.sharing = 0  # shared constants count with the others
 
     def group_bytes(self, _operators: int, _reads: int, _stores: int, /) -> int:
         """See `CoverModel`: what is shared may be moved for the others, and the room is theirs."""

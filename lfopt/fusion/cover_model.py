@@ -54,6 +54,11 @@ class CoverModel(Protocol):
         ...
 
     @property
+    def sharing(self) -> int:
+        """Mask of operators that read constants which others read, too: a group moves those once."""
+        ...
+
+    @property
     def kept(self) -> int:
         """Mask of maps that groups may store and load for nothing: `map_bytes` of them is 0."""
         ...

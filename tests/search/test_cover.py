@@ -43,6 +43,8 @@ class Toy:
     dear: int = 1 << 30  # weight from which each unit of it costs bytes
     staying: Sequence[int] = ()  # per map: bytes, if it may stay
     room: int = 0  # for maps that stay and are read by a group, or stored
+    sharing: int = 0  # operators that read one constant
+    shared: int = 0  # its bytes
     input_bytes: Sequence[int] = field(init=False)
     store_bytes: Sequence[int] = field(init=False)
 
@@ -59,8 +61,9 @@ class Toy:
     def grouped(self) -> int:
         return self.dataflow.everything
 
-    def group_bytes(self, _operators: int, reads: int, stores: int) -> int:
-        return max(sum(self.staying[m] for m in bits(reads | stores)) - self.room, 0)
+    def group_bytes(self, operators: int, reads: int, stores: int) -> int:
+        lacking = max(sum(self.staying[m] for m in bits(reads | stores)) - self.room, 0)
+        return lacking + (self.shared if operators & self.sharing else 0)
 
     @classmethod
     def draw(cls, rng: np.random.Generator, flow: Dataflow) -> Toy:
@@ -88,6 +91,8 @@ class Toy:
             staying = [int(not size and rng.integers(1, 100)) for size in sizes]
             roomless = sum(1 << m for m, size in enumerate(staying) if not size)
             toy = replace(toy, staying=staying, kept=kept & roomless, room=int(rng.integers(0, 200)))
+        if rng.random() < 0.5:
+            toy = replace(toy, sharing=int(rng.integers(1 << len(flow))), shared=int(rng.integers(1, 60)))
         return toy
 
     def least_extra(self, operators: int) -> int | None:

@@ -35,7 +35,8 @@ class CoverCosts:
             for own, parameters in zip(costs.groups.own, costs.groups.parameters, strict=True)
         ]
         self.free = costs.bounds.through  # operators that are read through where they are alone
-        self.grouped = costs.groups.with_shared
+        self.sharing = costs.groups.with_shared
+        self.grouped = self.sharing
         self.kept = 0
         self.parts_join = False
         self._structures = Structures(costs.dataflow)

@@ -68,7 +68,8 @@ class CoverRelaxation:
         ]
         self._masks = masks
         self._shared: dict[int, int] = {}  # bytes of constants that operators share
-        self.grouped = groups.with_shared
+        self.sharing = groups.with_shared
+        self.grouped = self.sharing
         self.free = covers.free
         self._covers = covers
         self._floors = GroupFloors(covers, self.staying, late)
