@@ -108,7 +108,8 @@ class PlannedGroup:
     def inputs(self) -> tuple[str, ...]:
         """Maps that the steps load and the group does not store, as the steps name them."""
         stored = {step.tensor for step in self._moves(store=True)}
-        loaded = (step.tensor for step in self._moves(store=False))
+        # what is spilled may come back as a view of what was stored
+        loaded = (step.tensor for step in self._moves(store=False) if step.kind != "spill")
         return tuple(name for name in dict.fromkeys(loaded) if name not in stored)
 
     @property

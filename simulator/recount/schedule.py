@@ -271,7 +271,7 @@ class GroupSteps:
             if step.tensor not in self.produced:
                 return "the group does not make it"
         elif (
-            step.tensor not in self.produced
+            net.behind.get(step.tensor, step.tensor) not in self.produced
             and step.tensor not in self.constants
             and not any(step.tensor in (read.seen, read.map) for _, read in self.external)
         ):

@@ -60,7 +60,8 @@ def moved(schedule: GroupSteps, step: Transfer, piece: StepBox) -> tuple[int, in
     if step.tensor in schedule.constants:
         return 1, hardware.constant_bytes(elements, bias=step.tensor in schedule.net.biases), "weight"
     row_bytes = round_up(elements // max(piece.height, 1) * hardware.element_bytes, hardware.dram_row_align)
-    kind = "spill" if step.tensor in schedule.inner else "output" if step.store else "input"
+    spilled = schedule.net.behind.get(step.tensor, step.tensor) in schedule.inner
+    kind = "spill" if spilled else "output" if step.store else "input"
     return piece.height, row_bytes, kind
 
 

@@ -12,7 +12,17 @@ import pytest
 
 from lfopt.app.config import Config, SearchConfig
 from lfopt.app.pipeline import find_plan, load_network
-from lfopt.ir import DoesNotFit, FusionScheme, Graph, Hardware, Plan, PlannedGroup, step_count
+from lfopt.ir import (
+    DoesNotFit,
+    FusionScheme,
+    Graph,
+    Hardware,
+    Plan,
+    PlannedGroup,
+    Transfer,
+    leaves,
+    step_count,
+)
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, link, totals_of
@@ -23,6 +33,7 @@ from simulator.interpreter.execute import execute
 from simulator.recount import recount
 from tests.agreement import disagreements
 from tests.cases import few, some
+from tests.codegen.transformers import Net
 from tests.planning.alterations import (
     altered_steps,
     check_alterations,
@@ -88,6 +99,12 @@ def cases(seeds: range, *, whole_bytes: bool = False) -> Iterator[Case]:
             yield Case(graph, inputs, costs, before, groups, plan)
 
 
+def with_totals(plan: Plan, costs: GroupCosts) -> Plan:
+    """A plan as it would be written."""
+    totals = totals_of(costs.unfused(), plan.groups, costs.bounds.recomputing_bytes)
+    return replace(plan, totals=totals)
+
+
 # -- one truth -----------------------------------------------------------------------------------------------
 
 
@@ -102,11 +119,7 @@ def test_a_chain_moves_what_was_planned_executed_and_recounted_and_computes_the_
             execute(case.plan, case.graph, case.inputs),
             reference(case.graph, case.inputs),
         )
-        plan = replace(
-            case.plan,
-            totals=totals_of(case.costs.unfused(), case.plan.groups, case.costs.bounds.recomputing_bytes),
-        )
-        wrong += recount(case.graph, plan).discrepancies
+        wrong += recount(case.graph, with_totals(case.plan, case.costs)).discrepancies
         assert not wrong, (case.graph, case.costs.hardware, wrong)
         kinds.update({"chain", *case.kinds})
     assert kinds["chain"] > 15
@@ -196,6 +209,43 @@ def test_no_step_can_be_altered_unnoticed() -> None:
                     (each for each in altered_steps(stage, rng, 4) if each[3] or each[0] != "drop"), counts
                 )
     assert counts.total() > few(60)
+
+
+def test_what_is_spilled_may_come_back_as_a_view_of_it() -> None:
+    """As boxes of a detector do: made by a convolution, seen with the boxes of a cell apart, transposed."""
+    graph = head()
+    inputs = random_inputs(graph, np.random.default_rng(0))
+    seen = 0
+    for kib in (20, 33):
+        costs = GroupCosts.of(graph, Hardware(kib * 1024, 2), scheme="all")
+        groups = link(costs, solve(costs, SearchOptions(passes=1)).groups)
+        plan = planned(costs, groups)
+        wrong = disagreements(costs, groups, plan, execute(plan, graph, inputs), reference(graph, inputs))
+        assert not wrong, kib
+        assert not recount(graph, with_totals(plan, costs)).discrepancies, kib
+        for group in plan.groups:
+            moved = {step.tensor for step in leaves(group.steps) if isinstance(step, Transfer)}
+            behind = costs.dataflow.behind
+            views = {name for name in moved if behind.get(name, name) in {*group.spilled} - {name}}
+            assert not views.intersection(group.inputs)
+            seen += bool(views)
+    assert seen
+
+
+def head() -> Graph:
+    """Boxes of four maps, each half as high as the one before."""
+    net = Net(x=(1, 24, 16, 16))
+    x, channels, side = "x", 24, 16
+    boxes: list[str] = []
+    for _ in range(4):
+        x = net.add("Relu", net.add("Conv", x, net.drawn(48, channels, 3, 3), pads=[1] * 4))
+        box = net.add("Conv", x, net.drawn(16, 48, 3, 3), pads=[1] * 4)
+        apart = net.add("Transpose", net.shaped(box, 1, 4, 4, side, side), perm=[0, 3, 4, 1, 2])
+        boxes.append(net.shaped(apart, 1, -1, 4))
+        x = net.add("Relu", net.add("Conv", x, net.drawn(48, 48, 3, 3), pads=[1] * 4, strides=[2, 2]))
+        channels = 48
+        side //= 2
+    return net.graph(net.add("Concat", *boxes, axis=1))
 
 
 # -- networks ------------------------------------------------------------------------------------------------

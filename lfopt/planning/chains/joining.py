@@ -27,6 +27,7 @@ class Joining:
         inside = {m for i in bits(mask) for m in flow.results[i]}
         # maps without consumers outside the chain
         self.inside = {flow.maps[m].name for m in inside.difference(flow.leaving(mask))}
+        self.behind = flow.behind
         self.places: list[Place] = []
         self.nodes: list[Node] = []
         self.macs = Fraction(0)
@@ -90,7 +91,8 @@ class Joining:
             return replace(node, places=places, accumulator=number.get(node.accumulator, -1))
         if isinstance(node, Carry):
             return replace(node, place=number.get(node.place, -1))
-        spilled = node.tensor in self.inside and node.kind in ("input", "output")
+        map_name = self.behind.get(node.tensor, node.tensor)  # a view of it may be what is loaded
+        spilled = map_name in self.inside and node.kind in ("input", "output")
         return replace(node, place=number.get(node.place, -1), kind="spill" if spilled else node.kind)
 
     def build(self, beta: int) -> Linked | tuple[int, int]:
@@ -117,8 +119,7 @@ class Joining:
             for place, (life, offset) in zip(self.places, self.at, strict=True)
         )
         nodes = tuple(self.nodes)
-        spilled = sorted(
-            {node.tensor for node in leaves(nodes) if isinstance(node, Transfer) and node.kind == "spill"}
-        )
+        stored = (node for node in leaves(nodes) if isinstance(node, Transfer) and node.store)
+        spilled = sorted({node.tensor for node in stored if node.kind == "spill"})
         end = store_ends(places, self.layout.hardware)["buffer"]
         return Linked(self.mask, places, nodes, end, dram_bytes(nodes), tuple(spilled), ceil(self.macs))

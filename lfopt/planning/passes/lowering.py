@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from lfopt.ir import Loop, Node, Place, Purpose, Store, Transfer, whole
@@ -96,15 +96,14 @@ class PassesLowering:
             for m in self.price.maps.arriving(number):
                 tensor = self.flow.maps[m]
                 yield self.layout.load(tensor.name, whole(tensor.shape), self.kept_at[m])
-            yield from _as_spills(Lowering(placement, limit).steps(), spilled)
+            yield from self._as_spills(Lowering(placement, limit).steps(), spilled)
 
-
-def _as_spills(nodes: Sequence[Node], spilled: frozenset[str]) -> Iterator[Node]:
-    """The steps, with the transfers of maps that come back told from those of inputs and results."""
-    for node in nodes:
-        if isinstance(node, Loop):
-            yield replace(node, body=tuple(_as_spills(node.body, spilled)))
-        elif isinstance(node, Transfer) and node.tensor in spilled:
-            yield replace(node, kind="spill")
-        else:
-            yield node
+    def _as_spills(self, nodes: Iterable[Node], spilled: frozenset[str]) -> Iterator[Node]:
+        """The steps, with the transfers of maps that come back told from those of inputs and results."""
+        for node in nodes:
+            if isinstance(node, Loop):
+                yield replace(node, body=tuple(self._as_spills(node.body, spilled)))
+            elif isinstance(node, Transfer) and self.flow.behind.get(node.tensor, node.tensor) in spilled:
+                yield replace(node, kind="spill")
+            else:
+                yield node
