@@ -62,8 +62,8 @@ def search_covers(
     `start`: a partition, groups in an executable order. The first covers may move more than it does.
     """
     network = CoverNetwork.of(model)
-    if network.region != model.dataflow.everything:
-        return  # an operator leads to no result: no cover has it
+    if budget.late() or network.region != model.dataflow.everything:
+        return  # where an operator leads to no result, no cover has it
     best = as_cover(network, start)
     whole = _Whole(network, most_macs, budget, progress)
     for cover in whole.run():

@@ -32,30 +32,58 @@ from search.cover_path import NEVER, UNIT, CoverBudget, CoverSearch, OutOfBudget
 from search.cover_rest import RestModel
 
 # sets that are grown for the bound of one map, at the most: in one pass over all maps after the other
-PASSES = (1_000, 10_000, 100_000)
+PASSES = (100, 1_000, 10_000, 100_000)
 REST_SETS = 300  # the same of a map beside others
 REST_OPERATORS = 48  # beyond so many, what they store and their constants is all that is counted
 FIRST_ALLOWANCE = 5  # the first allowance over a lower bound: what is left up to the upper one, by 1 << this
 
 
 def cover_bound(models: Sequence[CoverModel], budget: CoverBudget, start: Sequence[int]) -> int:
-    """Bytes that no cover moves less than; 0 where an operator leads to no result.
+    """Bytes that no cover moves less than, as far as the budget goes: see `CoverBounds`."""
+    return CoverBounds(models, budget).search(start)
 
-    `models`: of one network; no group costs less in a later one. `start`: masks of the groups of a cover, in
-    executable order.
-    """
-    network = CoverNetwork.of(models[0])
-    if network.region != network.flow.everything:
-        return 0
-    rests = RestBounds(network, budget)
-    values: dict[int, int] = {}
-    lower = 0
-    for model in models:
-        search = BoundSearch(replace(network, model=model, illegal=set()), budget, rests)
-        search.values.update(values)
-        lower = max(lower, search.bound(start, lower))
-        values = search.values
-    return -(-lower // UNIT)
+
+class CoverBounds:
+    """The search for a lower bound on what covers move; it can be taken up again."""
+
+    def __init__(self, models: Sequence[CoverModel], budget: CoverBudget) -> None:
+        """`models`: of one network; no group costs less in a later one."""
+        network = CoverNetwork.of(models[0])
+        rests = RestBounds(network, budget)
+        self.budget = budget
+        self.searches = [
+            BoundSearch(replace(network, model=model, illegal=set()), budget, rests) for model in models
+        ]
+        self.passes = 0  # that came to their ends
+        self.lower = 0  # cost that no cover is below
+
+    def search(self, start: Sequence[int]) -> int:
+        """Bytes that no cover moves less than; 0 where an operator leads to no result.
+
+        `start`: masks of the groups of a cover, in executable order.
+        """
+        network = self.searches[0].network
+        if network.region != network.flow.everything:
+            return 0
+        for search in self.searches:
+            search.take_cover(start)
+        for sets in PASSES[self.passes :]:
+            upper = self._in_one_pass(sets)
+            if self.lower >= upper or self.budget.spent:
+                break
+            self.passes += 1
+        return -(-self.lower // UNIT)
+
+    def _in_one_pass(self, sets: int) -> int:
+        """Raise the bound by so many sets of operators for each map; gives what it may be at the most."""
+        upper = NEVER
+        values: dict[int, int] = {}
+        for search in self.searches:
+            for m, least in values.items():
+                search.raise_value(m, least)
+            self.lower, upper = search.in_one_pass(sets, self.lower)
+            values = search.values
+        return upper
 
 
 class BoundSearch(CoverSearch):
@@ -65,6 +93,8 @@ class BoundSearch(CoverSearch):
         """`rests`: what maps cost beside others; None: what they store, and their constants."""
         super().__init__(network, len(network.flow) + 1, 0, {}, budget)
         self.rests = rests
+        self.cover: Sequence[int] = ()  # that is known
+        self.upper = NEVER  # cost of it, with those operators alone that lead to the goal
         self.steps: dict[int, tuple[Step, ...]] = {}  # by state: of the path found to all of it
 
     def bound(self, start: Sequence[int], lower: int) -> int:
@@ -72,20 +102,33 @@ class BoundSearch(CoverSearch):
 
         `start`: masks of the groups of a cover, in executable order; `lower`: a bound that is known.
         """
-        network = self.network
-        upper = restricted_cost(network, start, network.goal)
-        maps = self.maps()
-        for m in maps:
-            self.before[m] = restricted_cost(network, start, 1 << m)
+        self.take_cover(start)
         for sets in PASSES:
-            for m in maps:
-                self.settle(m, sets)
-            upper = min(upper, sum(self.ways[m] for m in bits(network.goal)))
-            better, upper = self.bounded(network.goal, upper, lower, sets, alone=False)
-            lower = max(lower, better)
+            lower, upper = self.in_one_pass(sets, lower)
             if lower >= upper or self.budget.spent:
                 break
         return lower
+
+    def take_cover(self, groups: Sequence[int]) -> None:
+        """Bound what maps cost from above by the groups of a cover, in executable order."""
+        if groups == self.cover:
+            return
+        network = self.network
+        self.cover = groups
+        self.upper = restricted_cost(network, groups, network.goal)
+        for m in self.maps():
+            if self.budget.late():
+                break
+            self.before[m] = restricted_cost(network, groups, 1 << m)
+
+    def in_one_pass(self, sets: int, lower: int) -> tuple[int, int]:
+        """(lower bound, upper bound) on the cost of the cheapest cover, by so many sets for each map."""
+        goal = self.network.goal
+        for m in self.maps():
+            self.settle(m, sets)
+        upper = min(self.upper, sum(self.ways[m] for m in bits(goal)))
+        better, upper = self.bounded(goal, upper, lower, sets, alone=False)
+        return max(lower, better), upper
 
     def maps(self) -> list[int]:
         """Maps of the region that something in it reads, or that are its results, in topological order."""
@@ -101,10 +144,15 @@ class BoundSearch(CoverSearch):
             lower = max(lower, min(self.at_least(m), upper))
             if not self.budget.spent:
                 lower, upper = self.bounded(1 << m, upper, lower, sets, alone=True)
-        if self.values.get(m) != lower:
-            self.bounds.clear()  # of states with this map: it was not known, or less well
-        self.values[m] = lower
+        self.raise_value(m, lower)
         self.ways[m] = upper
+
+    def raise_value(self, m: int, least: int) -> None:
+        """Take a bound on the cost of a map alone, if it is better than what is known."""
+        if m in self.values and self.values[m] >= least:
+            return
+        self.values[m] = least
+        self.bounds.clear()  # of states with this map: it was not known, or less well
 
     def bounded(self, start: int, upper: int, lower: int, sets: int, *, alone: bool) -> tuple[int, int]:
         """(lower bound, upper bound) on the cost of making maps.
@@ -186,10 +234,11 @@ class RestBounds:
     def _least(self, m: int, done: int) -> int:
         network = self.network
         rest = network.below[m] & ~done
+        if rest & (rest - 1) == 0 or rest.bit_count() > REST_OPERATORS or self.budget.spent:
+            constants = sum(network.model.own_bytes[i] for i in bits(rest & ~network.model.free))
+            return UNIT * (network.stored_bytes[m] + constants)
         part = network.beside(RestModel(network, done), done, 1 << m)
         search = BoundSearch(part, self.budget)
-        if rest & (rest - 1) == 0 or rest.bit_count() > REST_OPERATORS or self.budget.spent:
-            return search.least(1 << m)
         for x in search.maps():
             key = x, done & network.below[x]
             if key in self._known:

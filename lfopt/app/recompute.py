@@ -21,7 +21,7 @@ from lfopt.planning.floors import CoverRelaxation
 from lfopt.planning.steps.limit import never
 from lfopt.rewrite.covers import CoverGroup, write_cover
 from search.cover import Cover, search_covers
-from search.cover_bound import cover_bound
+from search.cover_bound import CoverBounds
 from search.cover_exact import ProvenCovers
 from search.cover_path import CoverBudget
 from search.exact import solve
@@ -43,7 +43,8 @@ BOUND_END = 0.7  # share of the time limit that searches have by which the bound
 BOUND_SETS = 400_000  # sets of operators that are grown for it
 SMALL_MAPS = 16  # so many times smaller than the buffer, maps that stay are as good as none
 COVERS_END = 0.6  # share of the time limit that searches have by which covers end: chains take long
-EXACT_SHARE = 0.15  # of the time that is left before covers, for the proof of the best one
+FIRST_BOUND_SHARE = 0.1  # of the time that is left before covers, for the bound: it goes on behind them
+EXACT_SHARE = 0.15  # of what is left then, for the proof of the best cover
 EXACT_END = 0.66  # share of the time limit by which that ends, if it goes on behind covers
 EXACT_SETS = 400_000  # sets of operators that are grown for it
 
@@ -148,28 +149,50 @@ def least_of_covers(costs: GroupCosts, start: Sequence[int], late: Callable[[], 
     `costs`: of the network without copies; `start`: masks of the groups of a cover of it, in executable
     order. Once it is `late`, what is known then is the bound.
     """
-    if not _has_floors(costs):
-        return 0
-    relaxation = CoverRelaxation(costs, keeps=SCHEMES[costs.scheme].chains, late=late)
-    models = [relaxation]
-    if relaxation.staying:
-        models.append(relaxation.with_room_for(costs.hardware.buffer_bytes // SMALL_MAPS))
-    least = cover_bound(models, CoverBudget(late, BOUND_SETS), start)
-    return least + relaxation.constant_bytes if least else 0
+    search = LeastOfCovers.of(costs, late, late)
+    return 0 if search is None else search.bound(start)
+
+
+class LeastOfCovers:
+    """The search for what `least_of_covers` says; it can be taken up again."""
+
+    def __init__(self, costs: GroupCosts, late: Callable[[], bool], over: Callable[[], bool]) -> None:
+        """`late`: whether this turn of the search is over; `over`: whether all of them are."""
+        relaxation = CoverRelaxation(costs, keeps=SCHEMES[costs.scheme].chains, late=over)
+        models = [relaxation]
+        if relaxation.staying:
+            models.append(relaxation.with_room_for(costs.hardware.buffer_bytes // SMALL_MAPS))
+        self.constant_bytes = relaxation.constant_bytes
+        self.bounds = CoverBounds(models, CoverBudget(late, BOUND_SETS))
+
+    @classmethod
+    def of(
+        cls, costs: GroupCosts, late: Callable[[], bool], over: Callable[[], bool]
+    ) -> LeastOfCovers | None:
+        """The search; None where no floors of groups are known."""
+        return cls(costs, late, over) if _has_floors(costs) else None
+
+    def bound(self, start: Sequence[int]) -> int:
+        """Bytes that no plan moves less than; 0 where nothing is proven."""
+        least = self.bounds.search(start)
+        return least + self.constant_bytes if least else 0
 
 
 def covers_without_retention(
-    prices: CoverCosts, start: Sequence[int], late: Callable[[], bool] = never
+    prices: CoverCosts,
+    start: Sequence[int],
+    late: Callable[[], bool] = never,
+    over: Callable[[], bool] = never,
 ) -> ProvenCovers | None:
     """The search for the best cover in which no map stays between groups; None where nothing can be proven.
 
     `prices`: of the network without copies; `start`: masks of the groups of a cover of it, in executable
-    order.
+    order. `late`: whether this turn of the search is over; `over`: whether all of them are.
     """
     costs = prices.costs
     if not _has_floors(costs) or costs.hardware.l2_bytes:
         return None
-    floors = CoverRelaxation(costs, keeps=False, late=late)
+    floors = CoverRelaxation(costs, keeps=False, late=over)
     return ProvenCovers(floors, prices, CoverBudget(late, EXACT_SETS), start)
 
 
@@ -197,7 +220,7 @@ class _Searches:
         self.bound = first.costs.bounds.recomputing_bytes  # no plan moves less
         self.covers = CoverCosts(first.costs)  # prices of the groups of covers
         self.unkept_bytes = 0  # no cover by these prices moves less
-        self.exact_end = inf  # seconds after which it is late for the proof of the best cover
+        self.turn_end = inf  # seconds after which the turn of a proof is over: each has several
         self.interrupted = False
         self.ended = False  # whether nothing was cut short
 
@@ -226,8 +249,8 @@ class _Searches:
     def _late_for_covers(self) -> bool:
         return self.limit is not None and self.spent > self.limit * COVERS_END
 
-    def _late_for_exact(self) -> bool:
-        return self.spent > self.exact_end
+    def _turn_over(self) -> bool:
+        return self.spent > self.turn_end
 
     def _late_for_bound(self) -> bool:
         return self.limit is not None and self.spent > self.limit * BOUND_END
@@ -251,17 +274,29 @@ class _Searches:
         """One search after the other; `best` is the best plan so far. Raises KeyboardInterrupt at Ctrl-C."""
         self._poorer()
         self._partition()
-        proof = covers_without_retention(self.covers, self.cover, self._late_for_exact)
-        if self.limit is not None:
-            self.exact_end = self.spent + EXACT_SHARE * (self.limit - self.spent)
-        proven = self._exact_cover(proof, report)
-        if not proven:
+        ends = self._turn_over, self._late_for_bound
+        self._begin_turn(FIRST_BOUND_SHARE)
+        least = LeastOfCovers.of(self.first.costs, *ends)
+        self._prove(least, report)
+        self._begin_turn(EXACT_SHARE)
+        proof = covers_without_retention(self.covers, self.cover, *ends)
+        if not self._exact_cover(proof, report):
             self._covers(report)
-            if self.limit is not None:
-                self.exact_end = EXACT_END * self.limit
+            self._end_turn_at(EXACT_END)
             self._exact_cover(proof, report)
-        self._prove(report)
+        self._end_turn_at(BOUND_END)
+        self._prove(least, report)
         self._nothing_in_flight()
+
+    def _begin_turn(self, share: float) -> None:
+        """Let a proof have so much of the time that is left."""
+        if self.limit is not None:
+            self.turn_end = self.spent + share * (self.limit - self.spent)
+
+    def _end_turn_at(self, share: float) -> None:
+        """Let a proof go on until so much of the time limit is over."""
+        if self.limit is not None:
+            self.turn_end = share * self.limit
 
     def _searched(self, costs: GroupCosts, passes: int | None = None, share: float = 1.0) -> Result:
         """An exact search over partitions in a share of the time that is left."""
@@ -347,11 +382,13 @@ class _Searches:
         self.unkept_bytes = proven.lower_bound_bytes
         return self.nothing_kept.lower_bound_bytes == self.nothing_kept.dram_bytes
 
-    def _prove(self, report: ReportProgress | None) -> None:
+    def _prove(self, least: LeastOfCovers | None, report: ReportProgress | None) -> None:
         """How few bytes any plan moves at the least."""
+        if least is None:
+            return
         if report is not None:
             report("covers: bound", 1.0)
-        self.bound = max(self.bound, least_of_covers(self.first.costs, self.cover, self._late_for_bound))
+        self.bound = max(self.bound, least.bound(self.cover))
 
     def _nothing_in_flight(self) -> None:
         """Every operator by itself, if there is much time left."""
