@@ -35,6 +35,7 @@ from search.cover_rest import RestModel
 PASSES = (100, 1_000, 10_000, 100_000)
 REST_SETS = 300  # the same of a map beside others
 REST_OPERATORS = 48  # beyond so many, what they store and their constants is all that is counted
+ALONE = -1  # instead of a mask of operators: a map counts by itself, with all that it takes
 FIRST_ALLOWANCE = 5  # the first allowance over a lower bound: what is left up to the upper one, by 1 << this
 
 
@@ -49,10 +50,10 @@ class CoverBounds:
     def __init__(self, models: Sequence[CoverModel], budget: CoverBudget) -> None:
         """`models`: of one network; no group costs less in a later one."""
         network = CoverNetwork.of(models[0])
-        rests = RestBounds(network, budget)
         self.budget = budget
+        self.rests = RestBounds(network, budget)
         self.searches = [
-            BoundSearch(replace(network, model=model, illegal=set()), budget, rests) for model in models
+            BoundSearch(replace(network, model=model, illegal=set()), budget, self.rests) for model in models
         ]
         self.passes = 0  # that came to their ends
         self.lower = 0  # cost that no cover is below
@@ -73,6 +74,20 @@ class CoverBounds:
                 break
             self.passes += 1
         return -(-self.lower // UNIT)
+
+    def claims(self) -> dict[tuple[int, int], int]:
+        """What the bound follows from: bytes that maps cost at the least, alone or beside others.
+
+        By map, and mask of operators that count with others (`RestBounds.least`), or `ALONE`.
+        """
+        claims: dict[tuple[int, int], int] = {}
+        for search in self.searches:
+            for m, cost in search.values.items():
+                claims[m, ALONE] = max(claims.get((m, ALONE), 0), -(-cost // UNIT))
+        for (m, done), cost in self.rests.known.items():
+            if cost > self.rests.least_of_all(m, done):
+                claims[m, done] = -(-cost // UNIT)
+        return claims
 
     def _in_one_pass(self, sets: int) -> int:
         """Raise the bound by so many sets of operators for each map; gives what it may be at the most."""
@@ -219,7 +234,7 @@ class RestBounds:
     def __init__(self, network: CoverNetwork, budget: CoverBudget) -> None:
         self.network = network
         self.budget = budget
-        self._known: dict[tuple[int, int], int] = {}
+        self.known: dict[tuple[int, int], int] = {}
 
     def least(self, m: int, done: int) -> int:
         """Cost that a map adds to others at the least.
@@ -227,26 +242,31 @@ class RestBounds:
         `done`: mask of the operators that both it and the others depend on, and all that those depend on.
         """
         key = m, done
-        if key not in self._known:
-            self._known[key] = self._least(m, done)
-        return self._known[key]
+        if key not in self.known:
+            self.known[key] = self._least(m, done)
+        return self.known[key]
+
+    def least_of_all(self, m: int, done: int) -> int:
+        """The same without a search: the map is stored, and constants are loaded."""
+        network = self.network
+        rest = network.below[m] & ~done & ~network.model.free
+        return UNIT * (network.stored_bytes[m] + sum(network.model.own_bytes[i] for i in bits(rest)))
 
     def _least(self, m: int, done: int) -> int:
         network = self.network
         rest = network.below[m] & ~done
         if rest & (rest - 1) == 0 or rest.bit_count() > REST_OPERATORS or self.budget.spent:
-            constants = sum(network.model.own_bytes[i] for i in bits(rest & ~network.model.free))
-            return UNIT * (network.stored_bytes[m] + constants)
+            return self.least_of_all(m, done)
         part = network.beside(RestModel(network, done), done, 1 << m)
         search = BoundSearch(part, self.budget)
         for x in search.maps():
             key = x, done & network.below[x]
-            if key in self._known:
-                search.values[x] = self._known[key]
+            if key in self.known:
+                search.values[x] = self.known[key]
                 search.ways[x] = search.enough(x)
             else:
                 search.settle(x, REST_SETS)
-                self._known[key] = search.values[x]
+                self.known[key] = search.values[x]
         return search.values[m]
 
 

@@ -46,7 +46,7 @@ def make_draft(
     counts = result.plans_evaluated, result.groups_evaluated, round(result.seconds, 3)
     record = SearchRecord(
         result.method, result.seed, *counts, points, guidance, objective, costs.constraints,
-        nothing_kept=result.nothing_kept,
+        nothing_kept=result.nothing_kept, certificate=result.certificate,
     )  # fmt: skip
     drafted = draft(graph, costs, result.groups, bound, record, bands, copies, max_recompute, limit, known)
     if isinstance(drafted, DoesNotFit):

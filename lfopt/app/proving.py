@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from lfopt.app.certificates import certified
 from lfopt.app.config import SearchConfig
 from lfopt.app.deadline import ReportProgress
 from lfopt.app.pipeline import run_search
@@ -28,36 +29,35 @@ class ProvenAgain(NamedTuple):
 
 
 def proven_again(plan: Plan, graph: Graph, time_limit: float | None, report: ReportProgress) -> ProvenAgain:
-    """What the exact search says of a plan's lower bounds, in so many seconds."""
-    space = {"scheme": plan.scheme, "epilogue": plan.epilogue, "constraints": plan.search.constraints}
-    costs = GroupCosts.of(
-        graph, plan.hardware, Traffic(plan.traffic), **space, max_recompute=plan.max_recompute
-    )
+    """What an exact search says of a plan's lower bounds, in so many seconds.
+
+    A plan whose operators may run in several groups has a certificate. Where that proves the bound, there is
+    no search for it. Raises InvalidPlan for a certificate of another network.
+    """
     start = time.perf_counter()
-    share = None if time_limit is None else time_limit * (1 - COVERS if plan.max_recompute > 1 else 1)
-    searched = run_search(costs, SearchConfig(time_limit=share), report=report)
+
+    def late() -> bool:
+        return time_limit is not None and time.perf_counter() - start > time_limit
+
     bound = plan.totals.lower_bound_bytes
-    proven = searched.lower_bound_bytes
-    nothing_kept = ""
-    # what is proven of partitions, with these copies or none, does not hold for covers
+    network = None  # without copies, where operators may run in several groups
+    proven = 0
     if plan.max_recompute > 1:
-        network = GroupCosts.of(
-            without_copies(graph, plan.copies),
-            plan.hardware,
-            Traffic(plan.traffic),
-            **space,
-            max_recompute=plan.max_recompute,
-        )
-
-        def late() -> bool:
-            return time_limit is not None and time.perf_counter() - start > time_limit
-
-        cover = _cover_of(plan, network)
-        nothing_kept = _nothing_kept_again(plan, network, cover, late)
-        proven = least_of_covers(network, cover, late)
-        proven = max(proven, network.bounds.recomputing_bytes)
-    else:
-        proven = costs.proven_bytes(proven, plan.copies)
+        network = _costs_of(plan, without_copies(graph, plan.copies))
+        proven = _certified(plan, network, late)
+        if proven >= bound:
+            verdict = f"verified by its certificate: {proven:,}"
+            return ProvenAgain(verdict, (), _nothing_kept_again(plan, network, late))
+    costs = _costs_of(plan, graph)
+    share = None if time_limit is None else time_limit * (1 - COVERS if network else 1)
+    searched = run_search(costs, SearchConfig(time_limit=share), report=report)
+    nothing_kept = ""
+    if network is None:
+        proven = costs.proven_bytes(searched.lower_bound_bytes, plan.copies)
+    else:  # what is proven of partitions, with these copies or none, does not hold for covers
+        nothing_kept = _nothing_kept_again(plan, network, late)
+        least = least_of_covers(network, _cover_of(plan, network), late)
+        proven = max(proven, least, network.bounds.recomputing_bytes)
     if plan.hardware.l2_bytes:
         proven = bound_with_second_level(costs, proven, plan.copies)
         return ProvenAgain(_verdict(bound, proven))
@@ -67,20 +67,42 @@ def proven_again(plan: Plan, graph: Graph, time_limit: float | None, report: Rep
     return ProvenAgain(_verdict(bound, proven), (), nothing_kept)
 
 
+def _costs_of(plan: Plan, graph: Graph) -> GroupCosts:
+    """What groups of a network cost in the space of a plan."""
+    return GroupCosts.of(
+        graph,
+        plan.hardware,
+        Traffic(plan.traffic),
+        scheme=plan.scheme,
+        epilogue=plan.epilogue,
+        constraints=plan.search.constraints,
+        max_recompute=plan.max_recompute,
+    )
+
+
+def _certified(plan: Plan, network: GroupCosts, late: Callable[[], bool]) -> int:
+    """Bytes that the certificate of a plan proves; 0 where it has none, or a second level is beside it.
+
+    Raises InvalidPlan.
+    """
+    claims = plan.search.certificate
+    if not claims or plan.hardware.l2_bytes:
+        return 0
+    return certified(network, claims, plan.totals.lower_bound_bytes, late)
+
+
 def _verdict(bound: int, proven: int) -> str:
     if bound <= proven:
         return f"verified: {proven:,}"
     return f"not verified: at least {proven:,}"
 
 
-def _nothing_kept_again(
-    plan: Plan, network: GroupCosts, cover: tuple[int, ...], late: Callable[[], bool]
-) -> str:
+def _nothing_kept_again(plan: Plan, network: GroupCosts, late: Callable[[], bool]) -> str:
     """Verdict on the bound of plans in which no map stays between groups; empty: there is none."""
     claimed = plan.search.nothing_kept
     if not claimed.lower_bound_bytes:
         return ""
-    search = covers_without_retention(CoverCosts(network), cover, late)
+    search = covers_without_retention(CoverCosts(network), _cover_of(plan, network), late)
     proven = 0 if search is None else search.search(claimed.dram_bytes).lower_bound_bytes
     return _verdict(claimed.lower_bound_bytes, proven)
 

@@ -8,16 +8,17 @@ from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
+from lfopt.app.certificates import written
 from lfopt.app.config import Config
 from lfopt.app.deadline import LEAST_SECONDS, Deadline, ReportProgress
 from lfopt.app.first_plan import FirstPlan
-from lfopt.ir import FREE, Copy, Graph
+from lfopt.ir import FREE, Copy, Graph, MapClaim
 from lfopt.ir.plan import NOT_LOOKED_FOR, NothingKept
 from lfopt.ops import Dataflow
 from lfopt.planning import SCHEMES, GroupCosts, Traffic
 from lfopt.planning.costs.alike import Prices
 from lfopt.planning.costs.covers import CoverCosts
-from lfopt.planning.floors import CoverRelaxation
+from lfopt.planning.floors import CoverRelaxation, relaxations
 from lfopt.planning.steps.limit import never
 from lfopt.rewrite.covers import CoverGroup, write_cover
 from search.cover import Cover, search_covers
@@ -41,7 +42,6 @@ PARTITION_SHARE = 0.4  # of the time that is left then, for the plan in which no
 NEARLY = 1.15
 BOUND_END = 0.7  # share of the time limit that searches have by which the bound ends
 BOUND_SETS = 400_000  # sets of operators that are grown for it
-SMALL_MAPS = 16  # so many times smaller than the buffer, maps that stay are as good as none
 COVERS_END = 0.6  # share of the time limit that searches have by which covers end: chains take long
 FIRST_BOUND_SHARE = 0.1  # of the time that is left before covers, for the bound: it goes on behind them
 EXACT_SHARE = 0.15  # of what is left then, for the proof of the best cover
@@ -138,6 +138,7 @@ def recompute(
         interrupted=searches.interrupted,
         groups_evaluated=searches.asked + searches.covers.asked,
         nothing_kept=searches.nothing_kept,
+        certificate=searches.certificate,
     )
     others = tuple(plan for plan in searches.plans if plan.result is not best.result)
     return best._replace(result=result, others=others, ended=searches.ended)
@@ -158,11 +159,8 @@ class LeastOfCovers:
 
     def __init__(self, costs: GroupCosts, late: Callable[[], bool], over: Callable[[], bool]) -> None:
         """`late`: whether this turn of the search is over; `over`: whether all of them are."""
-        relaxation = CoverRelaxation(costs, keeps=SCHEMES[costs.scheme].chains, late=over)
-        models = [relaxation]
-        if relaxation.staying:
-            models.append(relaxation.with_room_for(costs.hardware.buffer_bytes // SMALL_MAPS))
-        self.constant_bytes = relaxation.constant_bytes
+        models = relaxations(costs, over)
+        self.constant_bytes = models[0].constant_bytes
         self.bounds = CoverBounds(models, CoverBudget(late, BOUND_SETS))
 
     @classmethod
@@ -218,6 +216,7 @@ class _Searches:
         self.asked = 0  # groups that were priced
         self.cover: Sequence[int] = ()  # groups of the best one, in executable order
         self.bound = first.costs.bounds.recomputing_bytes  # no plan moves less
+        self.certificate: tuple[MapClaim, ...] = ()  # what proves it, where more than that is needed
         self.covers = CoverCosts(first.costs)  # prices of the groups of covers
         self.unkept_bytes = 0  # no cover by these prices moves less
         self.turn_end = inf  # seconds after which the turn of a proof is over: each has several
@@ -388,7 +387,10 @@ class _Searches:
             return
         if report is not None:
             report("covers: bound", 1.0)
-        self.bound = max(self.bound, least.bound(self.cover))
+        bound = least.bound(self.cover)
+        if bound > self.bound:
+            self.bound = bound
+            self.certificate = written(self.first.costs.dataflow, least.bounds.claims())
 
     def _nothing_in_flight(self) -> None:
         """Every operator by itself, if there is much time left."""

@@ -326,7 +326,7 @@ def _in_words(hint: Any, text: str) -> str:
     if options and all(isinstance(option, str) for option in options):
         return ", ".join(options)
     if type(None) in options:
-        return f"{plain.get(options[0], text)} or null"
+        return f"{_in_words(options[0], text)} or null"
     return {"dict": "mapping", "tuple": "list"}.get(
         text.partition("[")[0], plain.get(options[0], text) if options else text
     )

@@ -253,6 +253,16 @@ NOT_LOOKED_FOR = NothingKept()
 
 
 @dataclass(frozen=True, slots=True)
+class MapClaim:
+    """Bytes that making a map takes at the least in any plan of the space: a bound follows from these."""
+
+    map: str  # name of the map
+    bytes: int  # that making it takes at the least
+    # maps that are there for nothing, with all that they depend on; null: none is, and the map counts alone
+    beside: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SearchRecord:
     """How the plan was found."""
 
@@ -271,6 +281,8 @@ class SearchRecord:
     l2: L2Choice = field(default="none", metadata=UNSAID)
     # the best plan in which no map stays between groups, if it was looked for
     nothing_kept: NothingKept = field(default=NOT_LOOKED_FOR, metadata=UNSAID)
+    # what proves the lower bound of a plan whose operators may run in several groups
+    certificate: tuple[MapClaim, ...] = field(default=(), metadata=UNSAID)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from lfopt.app import api
-from lfopt.app.recompute import covers_without_retention, least_of_covers
+from lfopt.app.certificates import certified, written
+from lfopt.app.recompute import LeastOfCovers, covers_without_retention, least_of_covers
 from lfopt.ir import Graph, Hardware
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts
 from lfopt.planning.costs.covers import CoverCosts
 from lfopt.planning.floors import CoverRelaxation
+from lfopt.planning.steps.limit import never
 from search.cover import as_cover, search_covers
 from search.cover_network import CoverNetwork
 from search.cover_path import CoverBudget
@@ -102,6 +104,15 @@ def test_no_group_of_many_networks_moves_less_than_its_floor() -> None:
     assert above > 1000
 
 
+def check_certificate(costs: GroupCosts, start: list[int], bound: int) -> None:
+    """What a search says of maps proves its bound, with names and without the search."""
+    search = LeastOfCovers.of(costs, never, never)
+    assert search is not None
+    assert search.bound(start) == bound
+    claims = written(costs.dataflow, search.bounds.claims())
+    assert certified(costs, claims, bound, never) == bound
+
+
 def test_no_plan_moves_less_than_the_bound() -> None:
     """Neither the best covers, nor plans in which maps stay on chip as well."""
     equal = 0
@@ -113,6 +124,7 @@ def test_no_plan_moves_less_than_the_bound() -> None:
         flow = costs.dataflow
         alone = [1 << i for i in range(len(flow))]
         bound = least_of_covers(costs, alone)
+        check_certificate(costs, alone, bound)
         most_macs = 2 * sum(flow.macs)
         budget = CoverBudget(lambda: False)
         covers = [*search_covers(CoverCosts(costs), most_macs, alone, budget)]

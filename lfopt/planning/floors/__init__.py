@@ -5,6 +5,6 @@ whatever else it holds and stores. So it never falls as operators join. It is wh
 operators may run in several groups (`search.cover`): see `lfopt.planning.floors.group_floors`.
 """
 
-from lfopt.planning.floors.relaxation import CoverRelaxation
+from lfopt.planning.floors.relaxation import CoverRelaxation, relaxations
 
-__all__ = ["CoverRelaxation"]
+__all__ = ["CoverRelaxation", "relaxations"]

@@ -21,8 +21,22 @@ from lfopt.planning.costs.covers import CoverCosts
 from lfopt.planning.costs.group_costs import GroupCosts
 from lfopt.planning.floors.group_floors import GroupFloors
 from lfopt.planning.floors.rooms import Rooms
+from lfopt.planning.modes import SCHEMES
 from lfopt.planning.modes.mode import is_single
 from lfopt.planning.steps.limit import never
+
+SMALL_MAPS = 16  # so many times smaller than the buffer, maps that stay are as good as none
+
+
+def relaxations(costs: GroupCosts, late: Callable[[], bool] = never) -> list[CoverRelaxation]:
+    """What groups of covers cost at the least: where maps may stay, with room for all, then without.
+
+    Once it is `late`, groups that were not looked at cost what they move once.
+    """
+    relaxation = CoverRelaxation(costs, keeps=SCHEMES[costs.scheme].chains, late=late)
+    if not relaxation.staying:
+        return [relaxation]
+    return [relaxation, relaxation.with_room_for(costs.hardware.buffer_bytes // SMALL_MAPS)]
 
 
 class CoverRelaxation:
