@@ -33,6 +33,7 @@ from search.cover_rest import RestModel
 
 # sets that are grown for the bound of one map, at the most: in one pass over all maps after the other
 PASSES = (100, 1_000, 10_000, 100_000)
+LATER = 100  # so many times more sets a map that the model before had, when the turn of a model comes
 REST_SETS = 300  # the same of a map beside others
 REST_OPERATORS = 48  # beyond so many, what they store and their constants is all that is counted
 ALONE = -1  # instead of a mask of operators: a map counts by itself, with all that it takes
@@ -55,7 +56,11 @@ class CoverBounds:
         self.searches = [
             BoundSearch(replace(network, model=model, illegal=set()), budget, self.rests) for model in models
         ]
-        self.passes = 0  # that came to their ends
+        # (model, sets for each map): a later model takes longer and adds to what the others have proven
+        self.turns = sorted(
+            ((k, sets) for k in range(len(models)) for sets in PASSES),
+            key=lambda turn: (LATER ** turn[0]) * turn[1],
+        )
         self.lower = 0  # cost that no cover is below
 
     def search(self, start: Sequence[int]) -> int:
@@ -68,11 +73,17 @@ class CoverBounds:
             return 0
         for search in self.searches:
             search.take_cover(start)
-        for sets in PASSES[self.passes :]:
-            upper = self._in_one_pass(sets)
-            if self.lower >= upper or self.budget.spent:
+        while self.turns and not self.budget.spent:
+            k, sets = self.turns[0]
+            search = self.searches[k]
+            for before in self.searches[:k]:
+                for m, least in before.values.items():
+                    search.raise_value(m, least)
+            self.lower, upper = search.in_one_pass(sets, self.lower)
+            if self.budget.spent:
                 break
-            self.passes += 1
+            settled = self.lower >= upper
+            self.turns = [turn for turn in self.turns[1:] if not settled or turn[0] > k]
         return -(-self.lower // UNIT)
 
     def claims(self) -> dict[tuple[int, int], int]:
@@ -88,17 +99,6 @@ class CoverBounds:
             if cost > self.rests.least_of_all(m, done):
                 claims[m, done] = -(-cost // UNIT)
         return claims
-
-    def _in_one_pass(self, sets: int) -> int:
-        """Raise the bound by so many sets of operators for each map; gives what it may be at the most."""
-        upper = NEVER
-        values: dict[int, int] = {}
-        for search in self.searches:
-            for m, least in values.items():
-                search.raise_value(m, least)
-            self.lower, upper = search.in_one_pass(sets, self.lower)
-            values = search.values
-        return upper
 
 
 class BoundSearch(CoverSearch):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lfopt.fusion import CostModel
 from lfopt.ir.names import plural
-from lfopt.ir.plan import NOT_LOOKED_FOR, MapClaim, NothingKept, Proof
+from lfopt.ir.plan import NO_CERTIFICATE, NOT_LOOKED_FOR, Certificate, NothingKept, Proof
 
 # (DRAM bytes, required bytes, groups) per plan, fewest DRAM bytes first
 Front = tuple[tuple[int, int, tuple[int, ...]], ...]
@@ -48,7 +48,7 @@ class Result:
     front: Front = field(default=())
     repairs: RepairStats = field(default_factory=RepairStats)
     nothing_kept: NothingKept = NOT_LOOKED_FOR  # of plans in which no map stays between groups
-    certificate: tuple[MapClaim, ...] = field(default=(), repr=False)  # of a bound on covers
+    certificate: Certificate = NO_CERTIFICATE  # of a bound on covers
 
     def __repr__(self) -> str:
         proven = "optimal" if self.proof == "optimal" else f"bound {self.lower_bound_bytes:,} B"

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-from lfopt.ir import InvalidPlan, MapClaim
+from lfopt.ir import Graph, InvalidPlan, MapClaim
 from lfopt.ir.names import one_line
+from lfopt.ir.plan import Certificate
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts
 from lfopt.planning.floors import relaxations
 from simulator.cover_proof import ALONE, CoverProof
 
 
-def written(flow: Dataflow, claims: Mapping[tuple[int, int], int]) -> tuple[MapClaim, ...]:
-    """Claims of a search (`CoverBounds.claims`) with names of maps, in the order of the network."""
+def written(flow: Dataflow, claims: Mapping[tuple[int, int], int]) -> Certificate:
+    """Claims of a search (`CoverBounds.claims`) with names, in the order of the network."""
     names = [tensor.name for tensor in flow.maps]
     by_name: list[MapClaim] = []
     for (m, done), size in sorted(claims.items()):
@@ -22,7 +24,29 @@ def written(flow: Dataflow, claims: Mapping[tuple[int, int], int]) -> tuple[MapC
             last = [i for i in bits(done) if not flow.succs[i] & done]
             beside = tuple(names[flow.results[i][0]] for i in last)
         by_name.append(MapClaim(names[m], size, beside))
-    return tuple(by_name)
+    return Certificate(tuple(operator.name for operator in flow.graph.operators), tuple(by_name))
+
+
+def in_order(graph: Graph, names: Sequence[str]) -> Graph:
+    """A network with its operators in another order. Raises InvalidPlan for what is none of these."""
+    by_name = {operator.name: operator for operator in graph.operators}
+    if sorted(names) != sorted(by_name):
+        raise InvalidPlan(
+            "search.certificate.operators: found others than the network has; accepted: all of them"
+        )
+    maker = {name: operator.name for operator in graph.operators for name in operator.outputs}
+    before: set[str] = set()
+    for name in names:
+        for read in by_name[name].inputs:
+            if read in maker and maker[read] not in before:
+                raise InvalidPlan(
+                    one_line(
+                        f"search.certificate.operators: found {name!r} before {maker[read]!r}, which it "
+                        "reads; accepted: an executable order"
+                    )
+                )
+        before.add(name)
+    return replace(graph, operators=tuple(by_name[name] for name in names))
 
 
 def read(flow: Dataflow, claims: Sequence[MapClaim]) -> dict[tuple[int, int], int]:

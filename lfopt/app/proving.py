@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from lfopt.app.certificates import certified
+from lfopt.app.certificates import certified, in_order
 from lfopt.app.config import SearchConfig
 from lfopt.app.deadline import ReportProgress
 from lfopt.app.pipeline import run_search
@@ -43,7 +43,9 @@ def proven_again(plan: Plan, graph: Graph, time_limit: float | None, report: Rep
     network = None  # without copies, where operators may run in several groups
     proven = 0
     if plan.max_recompute > 1:
-        network = _costs_of(plan, without_copies(graph, plan.copies))
+        whole = without_copies(graph, plan.copies)
+        operators = plan.search.certificate.operators
+        network = _costs_of(plan, in_order(whole, operators) if operators else whole)
         proven = _certified(plan, network, late)
         if proven >= bound:
             verdict = f"verified by its certificate: {proven:,}"
@@ -85,7 +87,7 @@ def _certified(plan: Plan, network: GroupCosts, late: Callable[[], bool]) -> int
 
     Raises InvalidPlan.
     """
-    claims = plan.search.certificate
+    claims = plan.search.certificate.claims
     if not claims or plan.hardware.l2_bytes:
         return 0
     return certified(network, claims, plan.totals.lower_bound_bytes, late)

@@ -12,8 +12,8 @@ from lfopt.app.certificates import written
 from lfopt.app.config import Config
 from lfopt.app.deadline import LEAST_SECONDS, Deadline, ReportProgress
 from lfopt.app.first_plan import FirstPlan
-from lfopt.ir import FREE, Copy, Graph, MapClaim
-from lfopt.ir.plan import NOT_LOOKED_FOR, NothingKept
+from lfopt.ir import FREE, Copy, Graph
+from lfopt.ir.plan import NO_CERTIFICATE, NOT_LOOKED_FOR, NothingKept
 from lfopt.ops import Dataflow
 from lfopt.planning import SCHEMES, GroupCosts, Traffic
 from lfopt.planning.costs.alike import Prices
@@ -216,7 +216,7 @@ class _Searches:
         self.asked = 0  # groups that were priced
         self.cover: Sequence[int] = ()  # groups of the best one, in executable order
         self.bound = first.costs.bounds.recomputing_bytes  # no plan moves less
-        self.certificate: tuple[MapClaim, ...] = ()  # what proves it, where more than that is needed
+        self.certificate = NO_CERTIFICATE  # what proves it, where more than that is needed
         self.covers = CoverCosts(first.costs)  # prices of the groups of covers
         self.unkept_bytes = 0  # no cover by these prices moves less
         self.turn_end = inf  # seconds after which the turn of a proof is over: each has several

@@ -186,7 +186,7 @@ def search_problems(plan: Plan) -> Iterator[str]:
             f"search.nothing_kept: found {unkept.dram_bytes} B and a bound of {unkept.lower_bound_bytes}; "
             "accepted: no bound above the bytes"
         )
-    if any(claim.bytes < 0 for claim in record.certificate):
+    if any(claim.bytes < 0 for claim in record.certificate.claims):
         yield "search.certificate: found a claim of less than 0 bytes; accepted: at least 0"
     for dram, need in record.front:
         if need < 0 or dram < (0 if plan.totals.proof == "none" else bound):

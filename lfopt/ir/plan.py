@@ -263,6 +263,18 @@ class MapClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class Certificate:
+    """What proves the lower bound of a plan whose operators may run in several groups."""
+
+    # names, in the order of the network that claims are of: it says what runs in flight. Copies have none
+    operators: tuple[str, ...] = ()
+    claims: tuple[MapClaim, ...] = ()
+
+
+NO_CERTIFICATE = Certificate()
+
+
+@dataclass(frozen=True, slots=True)
 class SearchRecord:
     """How the plan was found."""
 
@@ -282,7 +294,7 @@ class SearchRecord:
     # the best plan in which no map stays between groups, if it was looked for
     nothing_kept: NothingKept = field(default=NOT_LOOKED_FOR, metadata=UNSAID)
     # what proves the lower bound of a plan whose operators may run in several groups
-    certificate: tuple[MapClaim, ...] = field(default=(), metadata=UNSAID)
+    certificate: Certificate = field(default=NO_CERTIFICATE, metadata=UNSAID)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

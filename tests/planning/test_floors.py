@@ -109,8 +109,8 @@ def check_certificate(costs: GroupCosts, start: list[int], bound: int) -> None:
     search = LeastOfCovers.of(costs, never, never)
     assert search is not None
     assert search.bound(start) == bound
-    claims = written(costs.dataflow, search.bounds.claims())
-    assert certified(costs, claims, bound, never) == bound
+    certificate = written(costs.dataflow, search.bounds.claims())
+    assert certified(costs, certificate.claims, bound, never) == bound
 
 
 def test_no_plan_moves_less_than_the_bound() -> None:

@@ -59,7 +59,8 @@ def test_check_verifies_the_certificate_of_a_plan_and_tells_what_is_wrong_with_i
     lfopt("search", "zoo:mobilenet_v1", *options, "--out", "plan")
     file = tmp_path / "plan" / "plan.json"
     plan = json.loads(file.read_text())
-    claims = plan["search"]["certificate"]
+    certificate = plan["search"]["certificate"]
+    claims = certificate["claims"]
     assert "verified by its certificate" in lfopt("check", "plan", "--prove").stdout
     first = claims[0] | {}
     claims[0]["map"] = "no such map"
@@ -72,6 +73,13 @@ def test_check_verifies_the_certificate_of_a_plan_and_tells_what_is_wrong_with_i
     done = lfopt("check", "plan", "--prove", check=False)
     assert done.returncode == 1
     assert "wrong search.certificate" in done.stdout
+    claims[0] = first
+    for operators in (certificate["operators"][1:], certificate["operators"][::-1]):
+        altered = plan | {"search": plan["search"] | {"certificate": certificate | {"operators": operators}}}
+        file.write_text(json.dumps(altered))
+        done = lfopt("check", "plan", "--prove", check=False)
+        assert done.returncode == 2
+        assert "search.certificate.operators: found" in done.stderr
     for claim in claims:  # they prove nothing that is not so
         claim["bytes"] = 10**12
     bound = plan["totals"]["dram_bytes"] - 1
