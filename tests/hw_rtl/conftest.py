@@ -16,7 +16,7 @@ def built(request: pytest.FixtureRequest, lanes: int) -> SimulationModel:
     assert request.config.cache is not None
     return build(
         keeper(Path(request.config.cache.mkdir("rtl"))),
-        HardwareParameters(lanes=lanes, dram_beats=1 << 21, assertions=True),
+        HardwareParameters(lanes=lanes, dram_beats=1 << 21, assertions=True, quick=True),
     )
 
 

