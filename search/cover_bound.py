@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lfopt.fusion import CoverModel
+from lfopt.fusion import ALONE, CoverModel
 from lfopt.ops import bits
 from search.cover_network import CoverNetwork
 from search.cover_path import NEVER, UNIT, CoverBudget, CoverSearch, OutOfBudgetError, Step
@@ -36,7 +36,6 @@ PASSES = (100, 1_000, 10_000, 100_000)
 LATER = 100  # so many times more sets a map that the model before had, when the turn of a model comes
 REST_SETS = 300  # the same of a map beside others
 REST_OPERATORS = 48  # beyond so many, what they store and their constants is all that is counted
-ALONE = -1  # instead of a mask of operators: a map counts by itself, with all that it takes
 FIRST_ALLOWANCE = 5  # the first allowance over a lower bound: what is left up to the upper one, by 1 << this
 
 

@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from lfopt.fusion import CoverModel, connected
+from lfopt.fusion import ALONE, CoverModel, connected
 from lfopt.ops import bits
 
-ALONE = -1  # instead of a mask of operators: a map counts by itself, with all that it takes
 Claims = Mapping[tuple[int, int], int]  # bytes by (map, mask of operators that count with others, or ALONE)
 NEVER = 1 << 128
 

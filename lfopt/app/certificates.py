@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from lfopt.fusion import ALONE
 from lfopt.ir import Graph, InvalidPlan, MapClaim
 from lfopt.ir.names import one_line
 from lfopt.ir.plan import Certificate
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts
 from lfopt.planning.floors import relaxations
-from simulator.cover_proof import ALONE, CoverProof
+from simulator.cover_proof import CoverProof
 
 
 def written(flow: Dataflow, claims: Mapping[tuple[int, int], int]) -> Certificate:

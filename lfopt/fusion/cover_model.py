@@ -7,6 +7,10 @@ from typing import NamedTuple, Protocol
 
 from lfopt.ops import Dataflow
 
+ALONE = (
+    -1
+)  # of claims on maps, instead of a mask of operators: a map counts by itself, with all that it takes
+
 
 class CoverPrice(NamedTuple):
     """What a group of a cover costs."""
