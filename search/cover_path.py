@@ -96,6 +96,7 @@ class _Growing(NamedTuple):
     last: int  # the operator that was added last: candidates above it were passed over
     connected: bool
     misfits: int  # sets in a row, up to the last one, that were found not to be legal
+    floor: int  # bytes beyond once of all groups that hold these operators, at the least
 
 
 class CoverPath(NamedTuple):
@@ -229,6 +230,8 @@ class CoverSearch:
                 priced = self.cheapest(step.operators, step.stores)
                 if priced is None:
                     continue
+                # a floor of some of its operators may be higher than that of all
+                priced = max(priced, step.dram_bytes)
                 after = (needed & ~step.stores | step.reads) & ~network.inputs
                 total = cost + priced
                 promise = total + self.least(after)
@@ -301,6 +304,7 @@ class CoverSearch:
             top,
             connected=True,
             misfits=0,
+            floor=0,
         )
         stack = [first]
         while stack:
@@ -314,12 +318,14 @@ class CoverSearch:
                 if surely > limit:
                     continue
                 least_extra = model.least_extra(grown.operators)
-                if least_extra is None or surely + UNIT * least_extra > limit:
+                if least_extra is None:
                     continue
-                extra = UNIT * least_extra
+                extra = max(UNIT * least_extra, grown.floor)
+                if surely + extra > limit:
+                    continue
             if self.parts_join or grown.connected or connected(flow.neighbours, grown.operators):
                 for least, step in self._stores(grown, needed, limit - extra, is_free=is_free):
-                    yield least + extra, step
+                    yield least + extra, step._replace(dram_bytes=least + extra)
             misfits = grown.misfits + 1 if (grown.operators, grown.must) in self.illegal else 0
             if grown.operators.bit_count() == self.size or misfits > MOST_MISFITS:
                 continue
@@ -340,6 +346,7 @@ class CoverSearch:
                         i,
                         grown.connected and bool(flow.neighbours[i] & grown.operators),
                         misfits,
+                        extra,
                     )
                 )
 
