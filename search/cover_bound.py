@@ -109,6 +109,7 @@ class BoundSearch(CoverSearch):
         self.rests = rests
         self.cover: Sequence[int] = ()  # that is known
         self.upper = NEVER  # cost of it, with those operators alone that lead to the goal
+        self.next_map = 0  # where the pass goes on that the end of the budget cut short
         self.steps: dict[int, tuple[Step, ...]] = {}  # by state: of the path found to all of it
 
     def bound(self, start: Sequence[int], lower: int) -> int:
@@ -138,8 +139,13 @@ class BoundSearch(CoverSearch):
     def in_one_pass(self, sets: int, lower: int) -> tuple[int, int]:
         """(lower bound, upper bound) on the cost of the cheapest cover, by so many sets for each map."""
         goal = self.network.goal
-        for m in self.maps():
-            self.settle(m, sets)
+        maps = self.maps()
+        for k in range(self.next_map, len(maps)):
+            self.settle(maps[k], sets)
+            if not self.budget.spent:
+                self.next_map = k + 1
+        if not self.budget.spent:
+            self.next_map = 0
         upper = min(self.upper, sum(self.ways[m] for m in bits(goal)))
         better, upper = self.bounded(goal, upper, lower, sets, alone=False)
         return max(lower, better), upper

@@ -41,7 +41,7 @@ PARTITION_SHARE = 0.4  # of the time that is left then, for the plan in which no
 # of the bytes of the best plan, what others may move that may be better once maps stay between groups
 NEARLY = 1.15
 BOUND_END = 0.74  # share of the time limit that searches have by which the bound ends
-BOUND_SETS = 400_000  # sets of operators that are grown for it
+BOUND_SETS = 800_000  # sets of operators that are grown for it
 COVERS_END = 0.62  # share of the time limit that searches have by which covers end: chains take long
 FIRST_BOUND_SHARE = 0.06  # of the time that is left before covers, for the bound: it goes on behind them
 EXACT_SHARE = 0.15  # of what is left then, for the proof of the best cover
