@@ -33,9 +33,10 @@ from search.cover_rest import RestModel
 
 # sets that are grown for the bound of one map, at the most: in one pass over all maps after the other
 PASSES = (100, 1_000, 10_000, 100_000)
-LATER = 100  # so many times more sets a map that the model before had, when the turn of a model comes
 REST_SETS = 300  # the same of a map beside others
 REST_OPERATORS = 48  # beyond so many, what they store and their constants is all that is counted
+# so many times more sets a map has had a model when the turn of the next one comes
+LATER = 100
 FIRST_ALLOWANCE = 5  # the first allowance over a lower bound: what is left up to the upper one, by 1 << this
 
 
