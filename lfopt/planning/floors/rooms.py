@@ -18,6 +18,8 @@ from functools import cached_property
 from lfopt.ir import Hardware
 from lfopt.ops import ATTENTION, OPAQUE, Dataflow, bits
 
+MOST_MAPS = 12  # that stay around a group: of more, what does not fit is counted byte by byte
+
 
 class Rooms:
     """What does not fit beside each other of maps that may stay."""
@@ -31,6 +33,7 @@ class Rooms:
         self._row_bytes = [hardware.row_bytes(tensor) for tensor in flow.maps]
         self._beside: dict[int, int] = {}
         self._known: dict[tuple[int, int, int], int] = {}
+        self._left_out: dict[int, int] = {}
 
     def lacking_bytes(self, operators: int, reads: int, stores: int) -> int:
         """Bytes of maps that a group reads and stores at the least, of those that might stay."""
@@ -45,14 +48,27 @@ class Rooms:
         return self._known[key]
 
     def _lacking(self, operators: int, reads: int, stores: int) -> int:
-        lacking = max(self._bytes(reads) - self.room, 0) + max(self._bytes(stores) - self.room, 0)
+        lacking = self._without_room(reads) + self._without_room(stores)
         for m in bits(stores):
             beside = reads & self._maps_beside(m) & self._read_for(operators, m)
-            size = self._bytes(beside)
             if not any(self._may_replace(m, other) for other in bits(beside)):
-                size += self.staying[m]
-            lacking = max(lacking, size - self.room)
+                beside |= 1 << m
+            lacking = max(lacking, self._without_room(beside))
         return lacking
+
+    def _without_room(self, maps: int) -> int:
+        """The fewest bytes of maps that do not stay, so that there is room for the others: whole maps."""
+        size = self._bytes(maps)
+        if size <= self.room:
+            return 0
+        if maps.bit_count() > MOST_MAPS:
+            return size - self.room
+        if maps not in self._left_out:
+            sums = {0}  # bytes of some of the maps together, where there is room
+            for m in bits(maps):
+                sums |= {more for less in sums if (more := less + self.staying[m]) <= self.room}
+            self._left_out[maps] = size - max(sums)
+        return self._left_out[maps]
 
     def _bytes(self, maps: int) -> int:
         return sum(self.staying[m] for m in bits(maps))
