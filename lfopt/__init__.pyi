@@ -202,6 +202,9 @@ from lfopt.ir import (
     Loop as Loop,
 )
 from lfopt.ir import (
+    MapClaim as MapClaim,
+)
+from lfopt.ir import (
     Memory as Memory,
 )
 from lfopt.ir import (
