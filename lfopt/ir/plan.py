@@ -268,7 +268,7 @@ class Certificate:
 
     # names, in the order of the network that claims are of: it says what runs in flight. Copies have none
     operators: tuple[str, ...] = ()
-    claims: tuple[MapClaim, ...] = ()
+    claims: tuple[MapClaim, ...] = ()  # of maps, in the order of the network
 
 
 NO_CERTIFICATE = Certificate()
