@@ -82,6 +82,8 @@ class CoverProof:
             self.claims, key=lambda claim: (claim[1] == ALONE, self.flow.producer[claim[0]])
         )
         for m, done in beside_first:
+            if done != ALONE and done & ~self.flow.ancestors[self.flow.producer[m]]:
+                continue  # it says nothing of the map: a part of its making counts with others
             claimed = self.claims[m, done]
             if done == ALONE:
                 problem = self.whole

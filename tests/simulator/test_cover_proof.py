@@ -34,7 +34,20 @@ def test_claims_of_a_search_prove_its_bound_and_wrong_ones_never_more_than_an_en
             proven = CoverProof(model, higher, lambda: False).proven(BEYOND)
             assert proven <= least, (seed, sets)
             exact += proven == least
+            made_up = higher | drawn_claims(rng, model.dataflow)
+            assert CoverProof(model, made_up, lambda: False).proven(BEYOND) <= least, (seed, sets)
     assert exact > few(400)
+
+
+def drawn_claims(rng: np.random.Generator, flow: Dataflow) -> dict[tuple[int, int], int]:
+    """Claims on any maps beside any others, some of which depend on them."""
+    claims: dict[tuple[int, int], int] = {}
+    maps = [m for m, producer in enumerate(flow.producer) if producer >= 0]
+    for _ in range(12):
+        m, other = (int(rng.choice(maps)) for _ in range(2))
+        maker = flow.producer[other]
+        claims[m, flow.ancestors[maker] | 1 << maker] = int(rng.integers(1, 1000))
+    return claims
 
 
 def test_once_it_is_late_less_is_proven() -> None:
