@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lfopt.isa import c_headers
@@ -94,19 +94,12 @@ def design(parameters: HardwareParameters) -> Design:
         "--noassert",
         *("--assert",) * parameters.assertions,
     )
-    if parameters.quick:
-        return Design(
-            TOP,
-            sources(),
-            SIMULATION / "main.cpp",
-            generics,
-            (*options, *QUICK),
-            optimization="-O1",
-            make=ONE_FILE,
-        )
-    return Design(
+    whole = Design(
         TOP, sources(), SIMULATION / "main.cpp", generics, options, optimization=parameters.optimization
     )
+    if parameters.quick:
+        return replace(whole, options=(*options, *QUICK), optimization="-O1", make=ONE_FILE)
+    return whole
 
 
 def compiled(keep: Keep, of: Design) -> Path:

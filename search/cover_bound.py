@@ -40,11 +40,6 @@ LATER = 100
 FIRST_ALLOWANCE = 5  # the first allowance over a lower bound: what is left up to the upper one, by 1 << this
 
 
-def cover_bound(models: Sequence[CoverModel], budget: CoverBudget, start: Sequence[int]) -> int:
-    """Bytes that no cover moves less than, as far as the budget goes: see `CoverBounds`."""
-    return CoverBounds(models, budget).search(start)
-
-
 class CoverBounds:
     """The search for a lower bound on what covers move; it can be taken up again."""
 

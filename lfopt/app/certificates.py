@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from lfopt.fusion import ALONE
-from lfopt.ir import Graph, InvalidPlan, MapClaim
+from lfopt.ir import Graph, InvalidGraph, InvalidPlan, MapClaim
 from lfopt.ir.names import one_line
 from lfopt.ir.plan import Certificate
 from lfopt.ops import Dataflow, bits
@@ -35,19 +35,12 @@ def in_order(graph: Graph, names: Sequence[str]) -> Graph:
         raise InvalidPlan(
             "search.certificate.operators: found others than the network has; accepted: all of them"
         )
-    maker = {name: operator.name for operator in graph.operators for name in operator.outputs}
-    before: set[str] = set()
-    for name in names:
-        for read in by_name[name].inputs:
-            if read in maker and maker[read] not in before:
-                raise InvalidPlan(
-                    one_line(
-                        f"search.certificate.operators: found {name!r} before {maker[read]!r}, which it "
-                        "reads; accepted: an executable order"
-                    )
-                )
-        before.add(name)
-    return replace(graph, operators=tuple(by_name[name] for name in names))
+    try:
+        return replace(graph, operators=tuple(by_name[name] for name in names))
+    except InvalidGraph as error:
+        raise InvalidPlan(
+            one_line(f"search.certificate.operators: found {error}; accepted: an executable order")
+        ) from None
 
 
 def read(flow: Dataflow, claims: Sequence[MapClaim]) -> dict[tuple[int, int], int]:

@@ -15,7 +15,7 @@ import pytest
 from lfopt.fusion import CoverModel, CoverPrice, connected
 from lfopt.ops import Dataflow, bits
 from search.cover import Cover, as_cover, search_covers
-from search.cover_bound import cover_bound
+from search.cover_bound import CoverBounds
 from search.cover_exact import ProvenCovers
 from search.cover_network import CoverNetwork
 from search.cover_path import MOST_SETS, CoverBudget
@@ -268,11 +268,11 @@ def test_the_bound_is_what_an_enumeration_finds_and_of_a_small_budget_no_more() 
         model = Toy.draw_floors(rng, Dataflow.of(random_graph(rng, int(rng.integers(2, 8)))))
         least = Enumeration(model).least()
         start = alone(model)
-        bound = cover_bound([model], CoverBudget(lambda: False), start)
+        bound = CoverBounds([model], CoverBudget(lambda: False)).search(start)
         # where maps move for nothing, parts that nothing connects may be in one group as far as bounds know
         assert bound <= least if model.parts_join else bound == least, seed
         for sets in (0, 3, 30):
-            bound = cover_bound([model], CoverBudget(lambda: False, sets), start)
+            bound = CoverBounds([model], CoverBudget(lambda: False, sets)).search(start)
             assert bound <= least, seed
             below += bound < least
     assert below
