@@ -35,21 +35,21 @@ class Problem(NamedTuple):
     sizes: tuple[int, ...]  # per map: bytes of loading or storing it
     kept: int  # maps that are stored and loaded for nothing
     sharing: int  # operators that share constants
-    beside: bool  # whether what is shared, and floors, count with others
+    is_rest: bool  # whether what is shared, and floors, count with others
 
     @classmethod
     def whole(cls, model: CoverModel) -> Problem:
         """That of the network."""
         flow = model.dataflow
         there = sum(1 << m for m, producer in enumerate(flow.producer) if producer < 0)
-        return cls(there, flow.everything, tuple(model.map_bytes), model.kept, model.sharing, beside=False)
+        return cls(there, flow.everything, tuple(model.map_bytes), model.kept, model.sharing, is_rest=False)
 
     def without(self, done: int, makes: int) -> Problem:
         """That of what remains beside operators whose maps are there."""
         there = self.there | makes
         sizes = tuple(0 if there >> m & 1 else size for m, size in enumerate(self.sizes))
         kept = sum(1 << m for m, size in enumerate(sizes) if not size)
-        return Problem(there, self.region & ~done, sizes, kept, 0, beside=True)
+        return Problem(there, self.region & ~done, sizes, kept, 0, is_rest=True)
 
 
 class CoverProof:
@@ -130,7 +130,7 @@ class CoverProof:
         moving = operators & ~model.free
         new = moving & ~counted
         moved = sum(model.own_bytes[i] for i in bits(new))
-        if problem.beside:
+        if problem.is_rest:
             return moved
         moved += model.group_bytes(moving, 0, 0) - model.group_bytes(moving & counted, 0, 0)
         arriving = self._read(new) & problem.there & ~self._read(counted)
@@ -138,14 +138,14 @@ class CoverProof:
 
     def _floor(self, problem: Problem, operators: int) -> int | None:
         floor = self.model.least_extra(operators)
-        return 0 if floor and problem.beside else floor
+        return 0 if floor and problem.is_rest else floor
 
     def _moved(self, problem: Problem, operators: int, reads: int, stores: int) -> int:
         """Bytes of a group but for its floor, at the least where it may yet grow."""
         model = self.model
         moved = sum(problem.sizes[m] for m in bits(reads)) + sum(problem.sizes[m] for m in bits(stores))
         moved += sum(model.own_bytes[i] for i in bits(operators))
-        if not problem.beside:
+        if not problem.is_rest:
             moved += model.group_bytes(operators, reads, stores)
         return moved
 
@@ -168,7 +168,7 @@ class CoverProof:
                 others = self._stored(problem, needed & ~self._made(own))
                 others += self._constants(problem, operators, own)
                 least = max(least, proven + others)
-        if problem.beside:
+        if problem.is_rest:
             return least
         return max(least, self._one_beside_another(problem, needed))
 
@@ -200,7 +200,7 @@ class CoverProof:
         own = self.below[m] & problem.region
         counted = self.under(read) & problem.region
         apart = self._stored(problem, 1 << m) + self._constants(problem, own, counted)
-        stored = problem.sizes if problem.beside else self.model.store_bytes
+        stored = problem.sizes if problem.is_rest else self.model.store_bytes
         return self.bound(problem, read, done) + apart - sum(stored[r] for r in bits(read))
 
     # -- sequences of groups ---------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class CoverProof:
     def _steps(self, problem: Problem, needed: int, limit: int, done: int) -> Iterator[tuple[int, int]]:
         """(bytes, maps that are needed before it) of groups that may be the last to run, below a limit."""
         flow = self.flow
-        joins = problem.beside or self.model.parts_join
+        joins = problem.is_rest or self.model.parts_join
         makers = self._makers(needed)
         for top in bits(makers):
             joining = flow.preds[top] | makers & (1 << top) - 1

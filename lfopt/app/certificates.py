@@ -20,11 +20,11 @@ def written(flow: Dataflow, claims: Mapping[tuple[int, int], int]) -> Certificat
     names = [tensor.name for tensor in flow.maps]
     by_name: list[MapClaim] = []
     for (m, done), size in sorted(claims.items()):
-        beside = None
+        others = None
         if done != ALONE:
             last = [i for i in bits(done) if not flow.succs[i] & done]
-            beside = tuple(names[flow.results[i][0]] for i in last)
-        by_name.append(MapClaim(names[m], size, beside))
+            others = tuple(names[flow.results[i][0]] for i in last)
+        by_name.append(MapClaim(names[m], size, others))
     return Certificate(tuple(operator.name for operator in flow.graph.operators), tuple(by_name))
 
 
@@ -48,9 +48,9 @@ def read(flow: Dataflow, claims: Sequence[MapClaim]) -> dict[tuple[int, int], in
     by_index: dict[tuple[int, int], int] = {}
     for claim in claims:
         done = ALONE
-        if claim.beside is not None:
+        if claim.others is not None:
             done = 0
-            for name in claim.beside:
+            for name in claim.others:
                 maker = flow.producer[_map_named(flow, name)]
                 done |= flow.ancestors[maker] | 1 << maker
         by_index[_map_named(flow, claim.map), done] = claim.bytes

@@ -259,7 +259,7 @@ class MapClaim:
     map: str  # name of the map
     bytes: int  # that making it takes at the least
     # maps that are there for nothing, with all that they depend on; null: none is, and the map counts alone
-    beside: tuple[str, ...] | None = None
+    others: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
