@@ -187,6 +187,8 @@ class Sizes:
             if again:
                 apart |= self.passage(rows, behind=behind).rings.keys()
             rings = self.passage(rows, behind=behind, again=again).rings if behind or self.inside else {}
+            if not behind and rows >= self.height:  # all at once: rows that nothing reads are there, too
+                rings = {m: self.flow.maps[m].rows for m in rings}
             self._rings[key] = sum(count * self.row_bytes(m) for m, count in rings.items() if m not in apart)
         return self._rings[key]
 
