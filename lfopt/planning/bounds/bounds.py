@@ -8,7 +8,7 @@ from operator import or_
 
 from lfopt.ir import NEVER, DramBytes
 from lfopt.ops import OPAQUE, Dataflow, Tiling, bits
-from lfopt.ops.content import elements_used, normalises_all
+from lfopt.ops.content import normalises_all
 from lfopt.ops.footprint import folds_rows
 from lfopt.ops.phases import beyond_compulsory
 from lfopt.ops.recognise import attentions_of
@@ -260,14 +260,9 @@ class Bounds:
 
     def spared_bytes(self, op: int) -> int:
         """Bytes of its operands that an operator steps over, and does not load, in modes for any buffer."""
-        flow = self.groups.dataflow
-        call = flow.calls[op]
-        uses_all = all(
-            elements_used(flow.maps[o.map].shape, [(call, o.input)]) >= flow.maps[o.map].elements
-            for o in flow.operands[op]
-            if o.input < len(call.operator.inputs)
-        )
-        return 0 if uses_all else max(-self._beyond_once(op), 0)
+        if not self.groups.stepping_over >> op & 1:
+            return 0
+        return max(-self._beyond_once(op), 0)
 
     def _beyond_once(self, op: int) -> int:
         """Bytes that an operator moves alone in modes for any buffer, beyond every tensor once."""

@@ -114,7 +114,7 @@ class GroupPricing:
                 cost = mode.price(mask, beta, once, bound)
                 if cost is not None and (best is None or cost.dram_bytes < best.dram_bytes):
                     best = cost
-                    if cost.dram_bytes <= once:  # no mode moves less
+                    if cost.dram_bytes <= once and not mask & groups.stepping_over:  # no mode moves less
                         return best
         if mask & self.excluded:
             return best

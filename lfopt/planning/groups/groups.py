@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from lfopt.ir import DramBytes, Hardware
 from lfopt.ops import Call, Dataflow, bits
+from lfopt.ops.content import elements_used
 from lfopt.ops.stages import least_parameters, one_by_one, parameter_sizes, stages, table_count
 from lfopt.planning.groups.compulsory import Compulsory
 from lfopt.planning.groups.epilogue import extends_epilogue, followed, is_epilogue_group
@@ -112,6 +113,19 @@ class Groups:
         flow = self.dataflow
         plain = all(len(call.parts) == 1 for call in flow.calls)
         return Compulsory(flow if plain else Dataflow.of(flow.graph), self.hardware)
+
+    @cached_property
+    def stepping_over(self) -> int:
+        """Mask of operators that do not use all elements of what they read: modes may load less of it."""
+        flow = self.dataflow
+        stepping = 0
+        for i, call in enumerate(flow.calls):
+            for operand in flow.operands[i]:
+                own = operand.input < len(call.operator.inputs)
+                tensor = flow.maps[operand.map]
+                if own and elements_used(tensor.shape, [(call, operand.input)]) < tensor.elements:
+                    stepping |= 1 << i
+        return stepping
 
     def most_macs(self, mask: int, allowed: float) -> float:
         """Multiply-accumulates that a group may do: `allowed` times those of its operators."""
