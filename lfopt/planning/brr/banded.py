@@ -171,6 +171,12 @@ class BandedGroups:
             self._choices[mask] = tuple(best)
         return self._choices[mask]
 
+    def of_fewest_bands(self, mask: int, buffer_bytes: int) -> dict[int, Banded]:
+        """By weight bytes: the choice of the fewest bands that fits strictly, of these the least buffer."""
+        fitting = [choice for choice in self.candidates(mask) if choice.buffer_bytes < buffer_bytes]
+        fitting.sort(key=lambda choice: (choice.bands, choice.buffer_bytes), reverse=True)
+        return {choice.weight_bytes: choice for choice in fitting}
+
     # -- nest ------------------------------------------------------------------------------------------------
 
     def nest(self, mask: int, banded: Banded) -> GroupNest:

@@ -85,7 +85,8 @@ class BrrMode(ExecutionMode):
     def options(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
         """The fewest weight passes; then more passes with wider slices; then wide sums.
 
-        Each further pass leaves more of the buffer to slices. Wide sums give up buffer for the same bytes:
+        Each further pass leaves more of the buffer to slices. Of equal weight bytes, the fewest bands that
+        fit are an option, too: those make the fewest rows again. Wide sums give up buffer for the same bytes:
         one large block of weights is loaded while the slice before it is made, in place of many small ones.
         They are for groups whose weights the buffer cannot hold, where the port may be what takes time.
         """
@@ -93,9 +94,11 @@ class BrrMode(ExecutionMode):
         if first is None:
             return
         kept = {(first.bands, first.start): first}
+        fewest = self.bands.of_fewest_bands(mask, beta)
         for banded in self.bands.choices(mask):
             if banded.buffer_bytes < beta and banded.weight_bytes <= MOST_PASSES * first.weight_bytes:
-                kept.setdefault((banded.bands, banded.start), banded)
+                for one in (banded, fewest[banded.weight_bytes]):
+                    kept.setdefault((one.bands, one.start), one)
         for banded in kept.values():
             yield self._way(mask, beta, once, self.bands, banded)
         wide = self._bands(self.groups.hardware.channel_align, wide=True)
