@@ -36,7 +36,7 @@ MOST = FACTOR**24
 BISECTIONS = 6  # of the multiplier then
 HEAVY = UNIT * FACTOR**3  # multiplier of bytes to begin with, where something else is minimised
 LIGHT = UNIT // FACTOR**3  # from where on they only break ties
-TANGENTS = 8  # weighted sums towards the least product
+CORNERS = 8  # weighted sums towards the least product
 
 
 class Caps(NamedTuple):
@@ -95,7 +95,7 @@ class SearchOutcome(NamedTuple):
 
     choice: Choice
     bound: int  # no plan of this space, of these alternatives, has a smaller value; 0: nothing is known
-    last: Result  # of the last search
+    interrupted: bool  # whether the last search was, by Ctrl-C
 
 
 def total(evaluator: Evaluator, groups: Sequence[int], chosen: Sequence[int]) -> Figures:
@@ -137,16 +137,60 @@ def optimise(
     `WeightedModel` for the others.
     """
     search = _Search(model, evaluator, least, objective, run, over, near)
-    search.known.append(best_of(evaluator, start, _lexical(objective.name)))
+    search.known.append(best_of(evaluator, start, lexical(objective.name)))
     last = search.descended()
     if last is None or not objective.caps.allow(search.best.figures):
         last = search.capped(last or search.free())
-    return SearchOutcome(spend(evaluator, objective, search.best), search.bound, last)
+    return SearchOutcome(spend(evaluator, objective, search.best), search.bound, last.interrupted)
 
 
-def _lexical(name: ObjectiveName) -> CostWeights:
+def lexical(name: ObjectiveName) -> CostWeights:
     """Weights by which the value (of a product: the energy) counts first, then cycles and bytes."""
     return CostWeights(1, 1, 0)._replace(**{FIGURE.get(name, "energy_pj"): UNIT})
+
+
+class _Support(NamedTuple):
+    """A line that all plans lie above: per_pj x energy + per_cycle x cycles >= least."""
+
+    per_pj: int
+    per_cycle: int
+    least: int
+
+    def product_at(self, other: _Support) -> int:
+        """Energy x cycles where two lines meet, rounded down; 0 where they do not."""
+        determinant = self.per_pj * other.per_cycle - other.per_pj * self.per_cycle
+        if not determinant:
+            return 0
+        energy = self.least * other.per_cycle - other.least * self.per_cycle
+        cycles = self.per_pj * other.least - other.per_pj * self.least
+        return max(energy * cycles // determinant**2, 0)
+
+
+class _Gap(NamedTuple):
+    """Where plans may lie between two corners of the hull: one of less energy, one of fewer cycles."""
+
+    promise: int  # no plan there has a smaller product
+    first: Figures
+    above_first: _Support
+    second: Figures
+    above_second: _Support
+
+    @classmethod
+    def between(cls, first: Figures, above_first: _Support, second: Figures, above_second: _Support) -> _Gap:
+        """That between two corners, each the lowest on its line."""
+        return cls(above_first.product_at(above_second), first, above_first, second, above_second)
+
+    def divided(self, corner: Figures, above: _Support) -> tuple[_Gap, _Gap]:
+        """Those that are left on either side of a corner in between."""
+        return (
+            self.between(self.first, self.above_first, corner, above),
+            self.between(corner, above, self.second, self.above_second),
+        )
+
+    @property
+    def normal(self) -> tuple[int, int]:
+        """Weights (of a pJ, of a cycle) of which the two corners have an equal sum."""
+        return self.first.cycles - self.second.cycles, self.second.energy_pj - self.first.energy_pj
 
 
 class _Search:
@@ -214,22 +258,43 @@ class _Search:
     def free(self) -> Result:
         """Search without caps."""
         name = self.objective.name
-        _, result = self.solve(_lexical(name))
+        _, result = self.solve(lexical(name))
         if name != "edp":
             self.bound = result.lower_bound_bytes // UNIT
             return result
-        energy = result.lower_bound_bytes // UNIT
-        _, fastest = self.solve(_lexical("cycles"))
-        self.bound = energy * (fastest.lower_bound_bytes // UNIT)
-        seen: set[Figures] = set()
-        # to the corner where the product is least, as far as tangents lead from the best one so far
-        for _ in range(TANGENTS):
-            best = self.best.figures
-            if best in seen or self.stopped:
+        energy = _Support(1, 0, result.lower_bound_bytes // UNIT)
+        _, fastest = self.solve(lexical("cycles"))
+        cycles = _Support(0, 1, fastest.lower_bound_bytes // UNIT)
+        return self._least_product(energy, cycles) or result
+
+    def _least_product(self, energy: _Support, cycles: _Support) -> Result | None:
+        """Search for the corner of the hull of all plans where energy x cycles is least; the last result.
+
+        Between two corners all plans lie above the lines on which each of them is the lowest. The product is
+        least at a corner, or where those lines meet, which bounds it. So the weighted sum that is equal for
+        the two corners is searched where that promises the least, until no promise is below the best plan.
+        """
+        last: Result | None = None
+        first = min(self.known, key=lambda choice: choice.figures.energy_pj).figures
+        second = min(self.known, key=lambda choice: choice.figures.cycles).figures
+        waiting = [_Gap.between(first, energy, second, cycles)]
+        settled: list[_Gap] = []  # in which there is nothing to look for
+        for _ in range(CORNERS):
+            gap = min(waiting, default=None)
+            if gap is None or self.stopped or gap.promise >= self.objective.value(self.best.figures):
                 break
-            seen.add(best)
-            _, result = self.solve(CostWeights(1, max(best.energy_pj, 1) << 16, max(best.cycles, 1) << 16))
-        return result
+            waiting.remove(gap)
+            per_pj, per_cycle = gap.normal
+            if per_pj <= 0 or per_cycle <= 0:
+                settled.append(gap)
+                continue
+            choice, last = self.solve(CostWeights(1, per_cycle * UNIT, per_pj * UNIT))
+            line = _Support(per_pj, per_cycle, last.lower_bound_bytes // UNIT)
+            for part in gap.divided(choice.figures, line):
+                (settled if part.normal == gap.normal else waiting).append(part)
+        promises = [gap.promise for gap in (*settled, *waiting)]
+        self.bound = min(self.objective.value(self.best.figures), *promises)
+        return last
 
     def capped(self, last: Result) -> Result:
         """Search below the caps, each capped figure at the least weight that suffices."""
@@ -272,7 +337,7 @@ class _Search:
         A multiplier of UNIT counts as much as the value.
         The least of value + multiplier x (figure - cap) is a bound on the value of whatever is below the cap.
         """
-        weights = _lexical(self.objective.name)
+        weights = lexical(self.objective.name)
         choice, result = self.solve(weights._replace(**{name: getattr(weights, name) + multiplier}))
         if cap is None:
             return result, True

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from lfopt.app.deadline import Deadline, ReportProgress
+from lfopt.app.deadline import ReportProgress
 from lfopt.app.recompute import NEARLY, Recomputed, macs_of
 from lfopt.planning import KnownStages, link
 from search.result import Result
 
-# share of the time limit that maps between groups may be looked at
-CHAINS = 0.5
 # how much more each of the other plans that are looked at moves than the one before it at the least, since
 # plans of about the same bytes are alike; and how many plans in all
 APART = 1.005
@@ -18,14 +17,18 @@ LINKED = 5
 
 
 def with_chains(
-    searched: Recomputed, result: Result, most_macs: int, deadline: Deadline, report: ReportProgress | None
+    searched: Recomputed,
+    result: Result,
+    most_macs: int,
+    over: Callable[[], bool],
+    report: ReportProgress | None,
 ) -> Recomputed:
     """The plan of a result with maps that stay on chip between groups. Ctrl-C leaves the groups as they are.
 
     If it is that of the search for operators to compute again, other plans of that search are looked at too,
-    where they move little more. `most_macs`: multiply-accumulates of a plan, at the most.
+    where they move little more. `most_macs`: multiply-accumulates of a plan, at the most; `over`: whether
+    the time is.
     """
-    over = deadline.clock("chains", CHAINS)
 
     def late(done: int) -> bool:
         if report is not None:

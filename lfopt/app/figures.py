@@ -35,6 +35,15 @@ class ScheduledOption(NamedTuple):
     figures: Callable[[], Figures]
 
 
+class KnownFigures:
+    """What was timed of groups of several networks on one chip, which may have options of one structure."""
+
+    def __init__(self) -> None:
+        self.prices = Prices()
+        # by structure: (number among all options, figures) of those worth taking
+        self.options: dict[Hashable, list[tuple[int, Figures]]] = {}
+
+
 class GroupFigures:
     """Figures of the groups of one network on one chip, memoised by structure.
 
@@ -51,6 +60,7 @@ class GroupFigures:
         energy: bool = True,
         late: Callable[[], bool] = lambda: False,
         known: GroupFigures | None = None,
+        shared: KnownFigures | None = None,
     ) -> None:
         """`report`: told how many groups were timed.
 
@@ -58,7 +68,8 @@ class GroupFigures:
         make another number of rows at a time than it does of itself. `extra`: DRAM bytes that an option may
         move over the fewest, in modes of the same kind (whole or tiled); None: any number, in any mode.
         `energy`: whether an option that takes no fewer bytes and cycles than another counts for its energy.
-        `known`: those of the same chip with another buffer; what both time is timed once.
+        `known`: those of the same chip with another buffer; what both time is timed once. `shared`: those of
+        networks with the same operators, asked in the same way; what both time is timed once.
         """
         self.costs = costs
         self.report = report
@@ -69,8 +80,9 @@ class GroupFigures:
         self.meter = Meter(costs.dataflow, costs.hardware, None if known is None else known.meter)
         self.layout = BufferLayout(costs.dataflow, costs.hardware)
         self.least = [self.meter.least(i) for i in range(len(costs.dataflow))]
-        self._alike = Prices().of(costs)
-        self._known: dict[Hashable, list[tuple[int, Figures]]] = {}
+        shared = shared or KnownFigures()
+        self._alike = shared.prices.of(costs)
+        self._known = shared.options
         self._choices: dict[Hashable, bool] = {}
 
     def __call__(self, group: int) -> Sequence[Figures]:
@@ -95,7 +107,7 @@ class GroupFigures:
         # what stays on chip is not of the structure
         chained = self.costs.chosen(group) is self.costs.modes.get("chained", self)
         if chained or group & self.costs.rules.touched:
-            return group
+            return self.costs, group
         return self._alike.key(group)
 
     def has_choice(self, group: int) -> bool:
@@ -116,14 +128,22 @@ class GroupFigures:
 
     def take(self, group: int, k: int) -> None:
         """Let the group run in the option at this position of what a call gives."""
-        number, figures = self._of(group)[k]
         price = self._price(group)
+        option = self._option(group, k)
+        if self.rows or option.cost.mode != price.mode or not self.costs.modes[price.mode].heights(group):
+            self.costs.take(group, option)
+
+    def macs(self, group: int, k: int) -> int:
+        """Multiply-accumulates of the group in the option at this position of what a call gives."""
+        return self.costs.macs(group, self._option(group, k))
+
+    def _option(self, group: int, k: int) -> ModeOption:
+        number, figures = self._of(group)[k]
         option = next(islice(self.costs.options(group, whole=self._whole(group)), number, None))
         assert option.cost.dram_bytes == figures.dram_bytes, (
             "groups of the same structure have the same options"
         )
-        if self.rows or option.cost.mode != price.mode or not self.costs.modes[price.mode].heights(group):
-            self.costs.take(group, option)
+        return option
 
     def _of(self, group: int) -> list[tuple[int, Figures]]:
         key = self.key(group)

@@ -5,16 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from typing import NamedTuple
 
 from lfopt.app.config import Config
 from lfopt.app.deadline import Deadline, ReportProgress
-from lfopt.app.figures import GroupFigures
+from lfopt.app.figures import GroupFigures, KnownFigures
+from lfopt.app.recompute import Recomputed
 from lfopt.ir import Figures, InvalidConfig
 from lfopt.planning import GroupCosts
 from lfopt.planning.costs.two_levels import bound_with_second_level
 from search.exact import solve
 from search.lazy import OptimisticCosts, optimistic, solve_lazily
-from search.objectives import Caps, Choice, Objective, SearchOutcome, optimise, spend, total
+from search.objectives import (
+    Caps,
+    Choice,
+    Objective,
+    SearchOutcome,
+    best_of,
+    lexical,
+    optimise,
+    spend,
+    total,
+)
 from search.options import SearchOptions
 from search.result import Result
 from search.weighted import WeightedModel
@@ -24,6 +36,7 @@ NEAR = 0.005
 # share of the time limit that options of equal bytes may be timed, or steps have no time in networks of large
 # maps
 TIMED = 0.1
+AS_THEY_ARE = 0.25  # share of the time limit in which plans are timed that other searches have found
 
 
 @dataclass(frozen=True)
@@ -94,44 +107,132 @@ def plan_for(
 
     `fewest`: the plan of the fewest bytes. Raises InvalidConfig where no plan was found below the caps.
     """
-    how, wanted = config.search, config.search.wanted
-    deadline, energy = (
-        deadline or Deadline(how.time_limit),
-        wanted.name in ("energy", "edp") or wanted.caps.energy_pj is not None,
-    )
-    figures = _figures(
-        costs, lambda: deadline.late("cycles"), report, rows=config.band_rows is None, energy=energy
-    )
-    cap = wanted.caps.dram_bytes
-    least = fewest.lower_bound_bytes
-    if costs.hardware.l2_bytes:
-        least = bound_with_second_level(costs, least)
-    if cap is not None and cap < least:
-        raise InvalidConfig(
-            f"search: no plan of these modes moves less than {least:,} bytes; found a cap of {cap:,}"
+    search = _ObjectiveSearch(config, report, deadline or Deadline(config.search.time_limit))
+    search.check_cap(costs, fewest)
+    figures = search.figures_of(costs)
+    done = search.of_groups(figures, fewest.groups)
+    search.check_found(done.choice)
+    return ObjectiveResult(done.choice.figures, done.bound, _taken(costs, figures, fewest, done))
+
+
+def plan_among(
+    plans: Sequence[Recomputed],
+    config: Config,
+    fewest: Result,
+    report: ReportProgress | None,
+    deadline: Deadline,
+    most_macs: int,
+) -> tuple[Recomputed, ObjectiveResult]:
+    """The plan of least value below the caps, among some that compute operators again or keep maps on chip.
+
+    `plans`: the first, in which nothing is computed again, is where a search for other groups begins. The
+    others run as they are, each group in its best option, and the best of them is where a second search
+    begins, if it is the best of all. `fewest`: the plan of the fewest bytes, with what is proven of bytes.
+    `most_macs`: multiply-accumulates of a plan at the most.
+
+    Raises InvalidConfig where no plan was found below the caps.
+    """
+    search = _ObjectiveSearch(config, report, deadline)
+    first = plans[0]
+    search.check_cap(first.costs, fewest)
+    as_they_are = deadline.clock("cycles", AS_THEY_ARE)
+    judged: list[_Judged] = []
+    for plan in plans[1:]:
+        if as_they_are():
+            break
+        figures = search.figures_of(plan.costs)
+        judged.append(_Judged(plan, figures, search.as_it_is(figures, plan.result.groups)))
+    figures = search.figures_of(first.costs)
+    judged.append(_Judged(first, figures, search.of_groups(figures, first.result.groups)))
+    within = [one for one in judged if one.macs() <= most_macs]
+    best = min(within or judged[-1:], key=lambda one: search.wanted.order(one.done.choice.figures))
+    if best.plan is not first and not best.figures.late():
+        done = search.of_groups(best.figures, best.done.choice.groups)
+        improved = best._replace(done=done._replace(bound=0))  # which knows of groups with these copies alone
+        if improved.macs() <= most_macs:
+            best = improved
+    search.check_found(best.done.choice)
+    result = _taken(best.plan.costs, best.figures, fewest, best.done)
+    return best.plan, ObjectiveResult(best.done.choice.figures, best.done.bound, result)
+
+
+class _Judged(NamedTuple):
+    """A plan as its objective sees it."""
+
+    plan: Recomputed
+    figures: GroupFigures
+    done: SearchOutcome
+
+    def macs(self) -> int:
+        """Multiply-accumulates of its groups, in the options that were chosen."""
+        choice = self.done.choice
+        return sum(map(self.figures.macs, choice.groups, choice.alternatives))
+
+
+class _ObjectiveSearch:
+    """Searches for one objective, which share what they have timed."""
+
+    def __init__(self, config: Config, report: ReportProgress | None, deadline: Deadline) -> None:
+        self.config = config
+        self.wanted = config.search.wanted
+        self.report = report
+        self.deadline = deadline
+        self.known = KnownFigures()
+
+    def figures_of(self, costs: GroupCosts) -> GroupFigures:
+        """Figures of the groups of a network."""
+        wanted = self.wanted
+        return _figures(
+            costs,
+            lambda: self.deadline.late("cycles"),
+            self.report,
+            rows=self.config.band_rows is None,
+            energy=wanted.name in ("energy", "edp") or wanted.caps.energy_pj is not None,
+            known=self.known,
         )
 
-    done = _optimised(costs, figures, wanted, fewest.groups, deadline, surrogate=how.surrogate)
-    if not wanted.caps.allow(done.choice.figures):
+    def as_it_is(self, figures: GroupFigures, groups: Sequence[int]) -> SearchOutcome:
+        """A plan of these groups, each in its best option."""
+        choice = spend(figures, self.wanted, best_of(figures, groups, lexical(self.wanted.name)))
+        return SearchOutcome(choice, 0, interrupted=False)
+
+    def of_groups(self, figures: GroupFigures, groups: Sequence[int]) -> SearchOutcome:
+        """The best plan that a search finds which begins with some groups."""
+        surrogate = self.config.search.surrogate
+        return _optimised(figures.costs, figures, self.wanted, groups, self.deadline, surrogate=surrogate)
+
+    def check_cap(self, costs: GroupCosts, fewest: Result) -> None:
+        """Raises InvalidConfig for a cap on bytes that no plan is below."""
+        cap = self.wanted.caps.dram_bytes
+        least = fewest.lower_bound_bytes
+        if costs.hardware.l2_bytes:
+            least = bound_with_second_level(costs, least)
+        if cap is not None and cap < least:
+            raise InvalidConfig(
+                f"search: no plan of these modes moves less than {least:,} bytes; found a cap of {cap:,}"
+            )
+
+    def check_found(self, choice: Choice) -> None:
+        """Raises InvalidConfig for a plan above a cap."""
+        caps = self.wanted.caps
+        if caps.allow(choice.figures):
+            return
         names = ("bytes", "cycles", "uJ")
         nearest = ", ".join(
             f"{figure / unit:,.0f} {name} where {cap / unit:,.0f} are allowed"
-            for figure, cap, name, unit in zip(
-                done.choice.figures, wanted.caps, names, (1, 1, 10**6), strict=True
-            )
+            for figure, cap, name, unit in zip(choice.figures, caps, names, (1, 1, 10**6), strict=True)
             if cap is not None and figure > cap
         )
         raise InvalidConfig(
             f"search: no plan was found below the caps: the nearest has {nearest}; accepted: larger caps, "
             "more buffer, or scheme all"
         )
-    return ObjectiveResult(done.choice.figures, done.bound, _taken(costs, figures, fewest, done))
 
 
 def _taken(costs: GroupCosts, figures: GroupFigures, fewest: Result, done: SearchOutcome) -> Result:
     """The result with the plan that was found instead; the costs learn of its options."""
     _take(figures, done.choice)
-    groups, interrupted = done.choice.groups, fewest.interrupted or done.last.interrupted
+    groups, interrupted = done.choice.groups, fewest.interrupted or done.interrupted
     return replace(fewest, groups=groups, dram_bytes=costs.dram_bytes(groups), interrupted=interrupted)
 
 
@@ -177,11 +278,12 @@ def _figures(
     rows: bool,
     energy: bool,
     extra: int | None = None,
+    known: KnownFigures | None = None,
 ) -> GroupFigures:
     progress = (
         None if report is None else lambda count: report(f"cycles: {count:,} kinds of groups timed", 1.0)
     )
-    return GroupFigures(costs, progress, rows=rows, extra=extra, energy=energy, late=late)
+    return GroupFigures(costs, progress, rows=rows, extra=extra, energy=energy, late=late, shared=known)
 
 
 def _take(figures: GroupFigures, choice: Choice) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
@@ -20,7 +20,7 @@ from lfopt.app.deadline import LEAST_SECONDS, Deadline, ReportProgress
 from lfopt.app.fates import FileOperator, file_operators
 from lfopt.app.first_plan import FirstPlan, with_epilogues
 from lfopt.app.levels import in_other_ways, with_or_without_flights
-from lfopt.app.objectives import ObjectiveResult, break_ties, plan_for
+from lfopt.app.objectives import ObjectiveResult, break_ties, plan_among, plan_for
 from lfopt.app.options import GuidanceName
 from lfopt.app.overlap import overlapped
 from lfopt.app.plans import make_draft, write_files
@@ -57,6 +57,12 @@ from search.result import Result, unfused
 ZOO = "zoo:"
 Model = str | os.PathLike[str] | ModelProto | TorchModel  # an ONNX file, zoo:NAME, or what is in memory
 T = TypeVar("T")
+CHAINS = 0.5  # share of the time limit that maps between groups may be looked at
+# where another objective than bytes is wanted: that share, and of how many parts of the time for searches the
+# plan of the fewest bytes has one
+OBJECTIVE_CHAINS = 0.1
+OBJECTIVE_PARTS = 3
+CANDIDATES = 4  # plans that compute operators again, or keep maps, among which such an objective may choose
 
 
 def load_network(
@@ -309,12 +315,7 @@ def find_plan(
             stopped = True
         lap("first plan")
     first = replace(config.search, compare=())
-    plain = replace(first, guidance="none", propose="none")
-    others = [
-        replace(plain, method=method, profile=first.profile and method in taking("latency"))
-        for method in config.search.compare
-    ]
-    others = [other for other in dict.fromkeys(others) if other != first]
+    others = _compared(config.search)
 
     def timed(how: SearchConfig, methods: int) -> SearchConfig:
         """The same, in its part of the time that it and the methods behind it have left."""
@@ -322,16 +323,11 @@ def find_plan(
 
     methods = 1 + len(others)
     copying = may_copy(config)
+    for_bytes = first.wanted == Objective()
     if stopped:
         searched = Recomputed(graph, (), costs, unfused(costs, first.method), optimal=False)
-    elif first_plan.groups and deadline.late("search"):
-        searched = Recomputed(graph, (), costs, first_plan.result(first.method), optimal=False)
-    elif copying:
-        searched = recompute(config, first_plan, deadline, methods, report)
     else:
-        begun = (first_plan.groups,) if first_plan.groups and first.method == "exact" else ()
-        result = _searched(costs, timed(first, methods), 0, report, begun)
-        searched = Recomputed(graph, (), costs, result, optimal=False)
+        searched = _first_search(config, first_plan, deadline, methods, report)
     network = graph
     searched = searched._replace(result=kept(searched.costs, searched.result))
     graph, copies, costs, result, optimal, *_ = searched
@@ -349,8 +345,12 @@ def find_plan(
     best = min(runs, key=lambda run: run.result.dram_bytes)
     front = next((run.result.front for run in runs if run.result.front), ())
     judged = None
-    if SCHEMES[config.scheme].chains and first.wanted == Objective():
-        linked = with_chains(searched, best.result, macs_allowed(config, network), deadline, report)
+    most_macs = macs_allowed(config, network)
+    plans = [searched._replace(result=best.result), *searched.others]  # that an objective may choose among
+    if SCHEMES[config.scheme].chains and (for_bytes or copying):
+        over = deadline.clock("chains", CHAINS if for_bytes else OBJECTIVE_CHAINS)
+        linked = with_chains(searched, best.result, most_macs, over, report)
+        plans.insert(0, linked)
         graph, copies, costs, result, optimal, *_ = linked
         changed = best._replace(result=result)
         runs = [changed if run is best else run for run in runs]
@@ -369,7 +369,7 @@ def find_plan(
             costs.dataflow.graph, costs, result, bound, front, guidance, bands, copies, *allowed, known
         )
 
-    if config.hardware.l2_bytes and first.wanted == Objective():
+    if config.hardware.l2_bytes and for_bytes:
         costs, stayed_result = with_or_without_flights(
             costs,
             copies,
@@ -383,16 +383,19 @@ def find_plan(
         runs = [stayed if run is best else run for run in runs]
         best = stayed
         lap("second level")
-    if config.traffic == "tiled" and not (first.wanted == Objective() and deadline.late("cycles")):
-        most_macs = macs_allowed(config, network) if copies else None
-        judged = _judged(costs, config, best.result, deadline, report, most_macs)
+    if config.traffic == "tiled" and not (for_bytes and deadline.late("cycles")):
+        if copying and not for_bytes:
+            chosen, judged = _judged_among(plans, first_plan, config, deadline, report, most_macs)
+            graph, copies, costs, *_ = chosen
+        else:
+            judged = _judged(costs, config, best.result, deadline, report, most_macs if copies else None)
         changed = best._replace(result=judged.result)
         runs = [changed if run is best else run for run in runs]
         best = changed
         lap("cycles")
     interrupted = result.interrupted or best.result.interrupted
     draft, interrupted = _despite_ctrl_c(lambda: drafted(best.result, best.guidance), interrupted)
-    if config.hardware.l2_bytes and first.wanted == Objective() and not interrupted:
+    if config.hardware.l2_bytes and for_bytes and not interrupted:
         draft = in_other_ways(costs, best.result, draft, lambda searched: drafted(searched, best.guidance))
     lap("plan")
     return JobOutcome(
@@ -410,6 +413,35 @@ def find_plan(
         first_plan,
         lambda: first_plan.draft(best.result, bound, config.recompute_allowed, first.objective),
     )
+
+
+def _first_search(
+    config: Config, first: FirstPlan, deadline: Deadline, methods: int, report: ReportProgress | None
+) -> Recomputed:
+    """The plan of the fewest bytes by the method that a configuration names, before chains.
+
+    `methods`: those that share the time, this one included.
+    """
+    how = replace(config.search, compare=(), time_limit=deadline.left("search", methods))
+    if first.groups and deadline.late("search"):
+        return Recomputed(first.graph, (), first.costs, first.result(how.method), optimal=False)
+    if may_copy(config):
+        parts = methods if how.wanted == Objective() else methods * OBJECTIVE_PARTS
+        return recompute(config, first, deadline, parts, report)
+    start = (first.groups,) if first.groups and how.method == "exact" else ()
+    result = _searched(first.costs, how, 0, report, start)
+    return Recomputed(first.graph, (), first.costs, result, optimal=False)
+
+
+def _compared(search: SearchConfig) -> list[SearchConfig]:
+    """The searches by other methods that a search is compared with."""
+    first = replace(search, compare=())
+    plain = replace(first, guidance="none", propose="none")
+    others = (
+        replace(plain, method=method, profile=first.profile and method in taking("latency"))
+        for method in search.compare
+    )
+    return [other for other in dict.fromkeys(others) if other != first]
 
 
 def _searched(
@@ -448,6 +480,29 @@ def _judged(
             costs.take(group, None)
         return ObjectiveResult(None, 0, searched)
     return judged
+
+
+def _judged_among(
+    plans: Sequence[Recomputed],
+    first: FirstPlan,
+    config: Config,
+    deadline: Deadline,
+    report: ReportProgress | None,
+    most_macs: int,
+) -> tuple[Recomputed, ObjectiveResult]:
+    """The plan that the objective wants, of some, the best in bytes first. Ctrl-C leaves that.
+
+    `first`: of the network in which nothing is computed again. `most_macs`: of the plan at the most.
+    """
+    fewest = plans[0]
+    # the last with these costs: maps stay on chip in one before it
+    once = next((plan for plan in reversed(plans) if plan.costs is first.costs), fewest)
+    unlike = {(id(plan.costs), plan.result.groups): plan for plan in (once, *plans)}
+    others = [*unlike.values()][1 : 1 + CANDIDATES]
+    try:
+        return plan_among([once, *others], config, fewest.result, report, deadline, most_macs)
+    except KeyboardInterrupt:
+        return fewest, ObjectiveResult(None, 0, replace(fewest.result, interrupted=True))
 
 
 def _despite_ctrl_c(action: Callable[[], T], interrupted: bool) -> tuple[T, bool]:

@@ -91,7 +91,7 @@ def may_copy(config: Config) -> bool:
         SCHEMES[config.scheme].copies
         and config.max_recompute > 1
         and config.search.method == "exact"
-        and config.search.wanted == Objective()
+        and not (config.hardware.l2_bytes and config.search.wanted != Objective())
     )
 
 

@@ -310,7 +310,10 @@ def _print_model(plan: Plan, outcome: JobOutcome, report: Report) -> None:
         else:
             gap = "nothing is proven"
         proven = "the least, proven of the ways looked at" if 0 < value <= bound else gap
-        out.print(f"[dim]{outcome.wanted.name}, of groups one after the other: {proven}[/]", soft_wrap=True)
+        space = "of groups one after the other"
+        if SCHEMES[plan.scheme].copies:
+            space += " in which nothing is computed again"
+        out.print(f"[dim]{outcome.wanted.name}, {space}: {proven}[/]", soft_wrap=True)
 
 
 def _say_what_is_missing(outcome: JobOutcome, plan: Plan) -> None:

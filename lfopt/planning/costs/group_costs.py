@@ -349,16 +349,20 @@ class GroupCosts:
         """DRAM bytes of a group by class. See `terms`."""
         return self.terms(mask).dram
 
-    def macs(self, mask: int) -> int:
-        """Multiply-accumulates that a group may do at the most, in the mode that `evaluate` chose."""
-        mode = self.chosen(mask)
+    def macs(self, mask: int, option: ModeOption | None = None) -> int:
+        """Multiply-accumulates that a group may do at the most.
+
+        `option`: the way that it runs in; None: the one that was taken, or that `evaluate` chose.
+        """
+        option = option or self._taken.get(mask)
+        mode = self.chosen(mask) if option is None else self.modes[option.cost.mode]
         once = sum(self.dataflow.macs[i] for i in bits(mask))
         if mode is None or not mode.whole:
             return once
-        if isinstance(mode, ChainedMode):
-            return mode.macs(mask, self.hardware.buffer_bytes)
         beta = self.hardware.buffer_bytes
-        scheduled = self._taken[mask].scheduled if mask in self._taken else mode.schedule(mask, beta, 1)
+        if isinstance(mode, ChainedMode):
+            return mode.macs(mask, beta)
+        scheduled = mode.schedule(mask, beta, 1) if option is None else option.scheduled
         if scheduled.nest is None:
             return once
         return nest_macs(self._nests, mask, scheduled.nest)
