@@ -166,6 +166,9 @@ from lfopt.ir import (
     Figures as Figures,
 )
 from lfopt.ir import (
+    FileOperator as FileOperator,
+)
+from lfopt.ir import (
     FusionScheme as FusionScheme,
 )
 from lfopt.ir import (

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -30,7 +29,6 @@ from lfopt.app.compiled import check_options
 from lfopt.app.config import MAX_SECONDS, Config, SearchConfig, find_hardware, load_hardware, validate
 from lfopt.app.deadline import ReportProgress
 from lfopt.app.explain import NO_WAYS, Explainers, costs_of_plan, explained
-from lfopt.app.fates import Fates
 from lfopt.app.files import path_of, write_text
 from lfopt.app.front import Front, FrontQuery, front_of
 from lfopt.app.front_question import Listed, question
@@ -93,7 +91,7 @@ from lfopt.app.options import (
     WeightsOption,
     WinogradOption,
 )
-from lfopt.app.pipeline import Model, find_plan, load_model, names_of_file, steps_of
+from lfopt.app.pipeline import Model, find_plan, load_model, steps_of
 from lfopt.app.proving import proven_again
 from lfopt.app.random_values import random_inputs
 from lfopt.app.random_weights import calibrated
@@ -436,21 +434,16 @@ def explain(
         costs = costs_of_plan(loaded, graph, chip, scheme)
         masks = masks_of(costs.dataflow, [planned.nodes for planned in loaded.groups])
         ways = take_planned(costs, loaded, masks)
-        fates = Fates(costs.dataflow)
     else:
         graph = _network(what)  # pyright: ignore[reportArgumentType]
         chip = _chip(hardware, buffer, element_bytes)
         costs = GroupCosts.of(graph, chip, scheme=scheme or Config.scheme)
         masks = ()
         ways = NO_WAYS
-        fates = Fates(costs.dataflow)
-        if not isinstance(what, Graph):
-            read = partial(names_of_file, what, None)  # pyright: ignore[reportArgumentType]
-            fates = Fates(costs.dataflow, read)
     if group is not None and not (type(group) is int and 0 <= group < len(masks)):
         accepted = f"a group of the plan, 0 to {len(masks) - 1}" if masks else "nodes, of a network"
         raise InvalidConfig(f"group: found {group!r}; accepted: {accepted}")
-    mask = masks[group] if group is not None else chosen(costs.dataflow, nodes or "", fates)[0]
+    mask = masks[group] if group is not None else chosen(costs.dataflow, nodes or "")[0]
     names: Sequence[Any] = (explainer,) if isinstance(explainer, str) else tuple(dict.fromkeys(explainer))
     explanation = explained(costs, mask, Explainers.of(costs, names, seed), seconds, ways)
     return Explained(explanation, costs.dataflow)

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
-
-from lfopt.ir import Graph
+from lfopt.ir import FileOperator
 from lfopt.ir.names import plain
 from lfopt.ops import Dataflow
 
@@ -23,19 +21,6 @@ PASSING = frozenset({"Cast", "CastLike", "Dropout", "Expand", "Flatten", "Identi
     "Transpose",
     "Unsqueeze",
 }
-
-
-class FileOperator(NamedTuple):
-    """An operator of the file, with plain names."""
-
-    kind: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    inside: str = ""  # name and kind of the operator that it is a part of the body of
-    loaded: bool = False  # whether it is none of the file, and was made of one as that was loaded
-
-
-ReadFile = Callable[[], Mapping[str, FileOperator]]
 
 
 class Fate(NamedTuple):
@@ -48,16 +33,10 @@ class Fate(NamedTuple):
 
 @dataclass
 class Fates:
-    """Names of one network, as it is planned and as its file has it."""
+    """Names of one network, as it is planned and as a file has it that it is from."""
 
     flow: Dataflow
-    # asked for the operators of its file by name once a name is none of the network
-    read_file: ReadFile = dict[str, FileOperator]
-
-    @cached_property
-    def file(self) -> Mapping[str, FileOperator]:
-        """Operators of the file, by name."""
-        return self.read_file()
+    file: Mapping[str, FileOperator]  # operators by name
 
     def fate(self, name: str) -> Fate | None:
         """What became of an operator or a tensor; None of a name that the network never had."""
@@ -165,7 +144,10 @@ class Fates:
         return readers
 
     def _of_operator(self, name: str, operator: FileOperator) -> Fate:
-        what = f"is a part of {operator.inside}, which" if operator.inside else f"({operator.kind})"
+        if operator.inside:
+            what = f"is a part of {operator.inside!r} ({operator.kind}), which"
+        else:
+            what = f"({operator.kind})"
         written = self._written_out(name)
         if len(written) > 1:
             return Fate(f"{what} is written out as {_listed(written)}", written, together=True)
@@ -270,58 +252,13 @@ class Fates:
         return self._in_order(reached)
 
 
+def fates_of(flow: Dataflow) -> tuple[Fates, ...]:
+    """Names of a network, by each of the files that it is from; the first that knows a name is right."""
+    return tuple(Fates(flow, file) for file in flow.graph.files or ({},))
+
+
 def _listed(names: Sequence[str]) -> str:
     shown = [repr(name) for name in names[:NAMED]]
     if names[NAMED:]:
         return f"{', '.join(shown)} and {len(names) - NAMED} more"
     return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
-
-
-def file_operators(loaded: Graph, model: ModelProto) -> dict[str, FileOperator]:
-    """Operators by name of a network before it was simplified, and of the file that it was loaded from."""
-    operators = dict(_operators_of(model))
-    for operator in loaded.operators:
-        inputs, outputs = operator.inputs, operator.outputs
-        known = operators.get(operator.name)
-        if known is None:
-            operators[operator.name] = FileOperator(operator.kind, inputs, outputs, loaded=True)
-        else:  # what it reads may have been replaced by a constant that is equal
-            operators[operator.name] = known._replace(
-                inputs=(*known.inputs, *inputs), outputs=(*known.outputs, *outputs)
-            )
-    return operators
-
-
-def _operators_of(model: ModelProto) -> Iterator[tuple[str, FileOperator]]:
-    """Operators of a file by name; those in bodies and functions belong to what holds or calls them."""
-    bodies = {(function.domain, function.name): function.node for function in model.functions}
-    for position, node in enumerate(model.graph.node):
-        name = plain(node.name or f"{node.op_type}_{position}")
-        outputs = tuple(map(plain, node.output))
-        inputs = (*node.input, *_outer(node))
-        yield name, FileOperator(plain(node.op_type), tuple(map(plain, inputs)), outputs)
-        inside = f"{name!r} ({plain(node.op_type)})"
-        for part in (*_nested(node), *bodies.get((node.domain, node.op_type), ())):
-            if part.name and plain(part.name) != name:
-                yield plain(part.name), FileOperator(plain(part.op_type), (), outputs, inside)
-
-
-def _graphs(node: NodeProto) -> Iterator[GraphProto]:
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
-
-
-def _nested(node: NodeProto) -> Iterator[NodeProto]:
-    """The operators in the bodies of a node, however deep."""
-    waiting = [*_graphs(node)]
-    for graph in waiting:
-        yield from graph.node
-        waiting += [body for inner in graph.node for body in _graphs(inner)]
-
-
-def _outer(node: NodeProto) -> Iterator[str]:
-    """Tensors that the bodies of a node read; some of them are from outside."""
-    for inner in _nested(node):
-        yield from inner.input

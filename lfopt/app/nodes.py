@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
-from lfopt.app.fates import Fates
+from lfopt.app.fates import Fate, fates_of
 from lfopt.fusion import component, connected, convex_gap
 from lfopt.ir import InvalidConfig
 from lfopt.ops import OPAQUE, Dataflow, bits
@@ -14,18 +15,16 @@ from lfopt.ops.table import spec
 CLOSE = 3  # names offered for one that is not known
 
 
-def chosen(
-    flow: Dataflow, text: str | Sequence[str], fates: Fates | None = None
-) -> tuple[int, tuple[str, ...]]:
+def chosen(flow: Dataflow, text: str | Sequence[str]) -> tuple[int, tuple[str, ...]]:
     """(mask of the group that --nodes names, notes on what was added, and on what names stand for).
 
-    `text`: names and ranges A..B (all operators on paths from A to B), as a list or with commas between.
-    `fates`: what became of names of the file; if not given, names are those of the network that is planned.
-    Whatever lies between the operators is added, and where they fall into parts, the shortest path from part
-    to part. Raises InvalidConfig for names that nothing has or several operators came of, ranges without a
-    path, and operators that run alone.
+    `text`: names and ranges A..B (all operators on paths from A to B), as a list or with commas between;
+    names of the network that is planned, and of the file that it was loaded from. Whatever lies between the
+    operators is added, and where they fall into parts, the shortest path from part to part. Raises
+    InvalidConfig for names that nothing has or several operators came of, ranges without a path, and
+    operators that run alone.
     """
-    naming = _Naming(flow, fates or Fates(flow))
+    naming = _Naming(flow)
     notes = naming.notes
     named = 0
     for piece in naming.pieces(text):
@@ -53,14 +52,18 @@ def chosen(
 class _Naming:
     """Finds what names stand for, and notes where that is not the operator of the name."""
 
-    def __init__(self, flow: Dataflow, fates: Fates) -> None:
+    def __init__(self, flow: Dataflow) -> None:
         self.flow = flow
-        self.fates = fates
+        self.fates = fates_of(flow)
         self.notes: list[str] = []
 
     def knows(self, name: str) -> bool:
         """Whether anything has, or had, this name."""
-        return self.fates.fate(name) is not None
+        return self.fate(name) is not None
+
+    def fate(self, name: str) -> Fate | None:
+        """What became of a name; None of one that nothing has or had."""
+        return next((fate for fates in self.fates if (fate := fates.fate(name)) is not None), None)
 
     def pieces(self, text: str | Sequence[str]) -> Sequence[str]:
         """The names and ranges of a text; a name that has commas stays whole."""
@@ -73,9 +76,10 @@ class _Naming:
     def mask(self, name: str) -> int:
         """The operators that a name stands for. Raises InvalidConfig."""
         position = self.flow.position
-        fate = self.fates.fate(name)
+        fate = self.fate(name)
         if fate is None:
-            return 1 << operator_named(self.flow, position, name, known=self.fates.names)
+            known = dict.fromkeys(chain.from_iterable(fates.names for fates in self.fates))
+            return 1 << operator_named(self.flow, position, name, known=known)
         if fate.operators and fate.said == "is an operator":
             (name,) = fate.operators
             i = position[name]

@@ -17,7 +17,6 @@ from lfopt.app.chains import with_chains
 from lfopt.app.config import Config, SearchConfig
 from lfopt.app.constraints import check_names, kept
 from lfopt.app.deadline import LEAST_SECONDS, Deadline, ReportProgress
-from lfopt.app.fates import FileOperator, file_operators
 from lfopt.app.first_plan import FirstPlan, with_epilogues
 from lfopt.app.levels import in_other_ways, with_or_without_flights
 from lfopt.app.objectives import ObjectiveResult, break_ties, plan_among, plan_for
@@ -28,7 +27,6 @@ from lfopt.app.pytorch import TorchModel
 from lfopt.app.recompute import Recomputed, costs_of, macs_allowed, macs_of, may_copy, recompute
 from lfopt.app.verify import require_true
 from lfopt.frontend import InputShapes, from_model, load
-from lfopt.frontend.read import read_model
 from lfopt.fusion import CostModel
 from lfopt.ir import Graph, InvalidConfig, InvalidModel, Plan, step_count
 from lfopt.ir.names import one_line, plural
@@ -78,7 +76,9 @@ def load_model(model: Model, input_shapes: InputShapes | None, *, weights: bool 
     Raises InvalidModel for an unknown network of the zoo, and whatever loading and exporting raise.
     """
     label = label_of(model)
-    model = _exported(model, input_shapes)
+    if isinstance(model, TorchModel):
+        # PyTorch is optional, and slow to import
+        model = import_module("lfopt.app.pytorch.export").to_onnx(model, input_shapes)
     if isinstance(model, ModelProto):
         return from_model(model, input_shapes, label=label)
     model = label
@@ -92,31 +92,6 @@ def load_model(model: Model, input_shapes: InputShapes | None, *, weights: bool 
             raise InvalidModel(str(error)) from None
         return replace(graph, notes=())  # that its weights were not made is no news to anybody
     return load(file_of(model), input_shapes)
-
-
-def _exported(model: Model, input_shapes: InputShapes | None) -> Model:
-    """The model, one of PyTorch as ONNX."""
-    if not isinstance(model, TorchModel):
-        return model
-    # PyTorch is optional, and slow to import
-    return import_module("lfopt.app.pytorch.export").to_onnx(model, input_shapes)
-
-
-def names_of_file(model: Model, input_shapes: InputShapes | None) -> dict[str, FileOperator]:
-    """Operators of a model by name, before it is simplified, and before it is loaded.
-
-    Raises whatever `load_model` raises.
-    """
-    model = _exported(model, input_shapes)
-    loaded = load_model(model, input_shapes, weights=False)
-    if isinstance(model, ModelProto):
-        return file_operators(loaded, model)
-    label = label_of(model)
-    if label.startswith(ZOO):
-        from lfopt import zoo  # noqa: PLC0415  (see `load_model`)
-
-        return file_operators(loaded, zoo.build(label.removeprefix(ZOO), weights=False))
-    return file_operators(loaded, read_model(Path(file_of(label))))
 
 
 def file_of(model: str) -> str:

@@ -24,6 +24,7 @@ from lfopt.frontend.bodies import BRANCHES, Bodies
 from lfopt.frontend.control import Control
 from lfopt.frontend.counted import AT_MOST, why
 from lfopt.frontend.definitions import DEFINED, FUNCTIONS, Definitions, as_cast, as_identity
+from lfopt.frontend.file_operators import file_operators, read_operators
 from lfopt.frontend.fold import Folding
 from lfopt.frontend.halves import widen
 from lfopt.frontend.lowering import lowering
@@ -154,7 +155,9 @@ def _from_model(
     walk.take_inputs({spelled.get(given, given): shape for given, shape in input_shapes.items()})
     for position, node in enumerate(light.graph.node):
         walk.step(node, position)
-    return absorb(walk.finish(plain(name or light.graph.name)), walk.stored)
+    graph = absorb(walk.finish(plain(name or light.graph.name)), walk.stored)
+    files = (read_operators(model, label), file_operators(graph, model))
+    return replace(graph, files=tuple(filter(None, files)))
 
 
 @dataclass

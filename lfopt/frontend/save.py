@@ -20,6 +20,7 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from lfopt.frontend.expansion import in_qdq_form
+from lfopt.frontend.file_operators import PRODUCER, write_operators
 from lfopt.frontend.opset import oldest_opset
 from lfopt.frontend.origins import write_origin
 from lfopt.frontend.spelling import LABEL
@@ -86,6 +87,7 @@ def _write_inline(graph: Graph, file: BinaryIO) -> None:
     rest = ModelProto()
     head = ModelProto(ir_version=model.ir_version, producer_name=model.producer_name)
     rest.opset_import.extend(model.opset_import)
+    rest.metadata_props.extend(model.metadata_props)
     parts = [_initializer_parts(graph.tensors[name], value) for name, value in graph.constants.items()]
     first = before.SerializeToString()
     last = behind.SerializeToString()
@@ -124,10 +126,12 @@ def _tag(field: int, size: int) -> bytes:
 
 
 def _without_constants(graph: Graph) -> ModelProto:
-    model = ModelProto(ir_version=min(onnx.IR_VERSION, 10), producer_name="lfopt")
+    model = ModelProto(ir_version=min(onnx.IR_VERSION, 10), producer_name=PRODUCER)
     model.opset_import.add(domain="", version=oldest_opset(graph))  # runtimes lag behind onnx
     for domain in sorted({op.domain for op in graph.operators if op.domain}):
         model.opset_import.add(domain=domain, version=1)
+    if graph.files:
+        write_operators(model, graph.files[0])
     model.graph.name = graph.name
     for op in graph.operators:
         node = _with_required_outputs(to_node(op), graph.tensors)

@@ -16,7 +16,7 @@ from lfopt.ir.errors import (
     OpenShape,
     UnsupportedModel,
 )
-from lfopt.ir.graph import Attribute, Graph, Operator, Origin
+from lfopt.ir.graph import Attribute, FileOperator, Graph, Operator, Origin
 from lfopt.ir.hardware import NEVER, Energy, Hardware, Store, round_up
 from lfopt.ir.plan import (
     ACCESS,
@@ -111,6 +111,7 @@ __all__ = [
     "EnergyUse",
     "FalsePlan",
     "Figures",
+    "FileOperator",
     "FusionScheme",
     "Graph",
     "GroupReport",

@@ -36,6 +36,19 @@ class Origin(NamedTuple):
 UNKNOWN = Origin()
 
 
+class FileOperator(NamedTuple):
+    """An operator of the file that a network was loaded from.
+
+    One in the body of another stands for that one: it has its kind and its outputs, and no inputs.
+    """
+
+    kind: str  # ONNX operator type
+    inputs: tuple[str, ...]  # tensors, each once
+    outputs: tuple[str, ...]  # tensors, each once
+    inside: str = ""  # name of the operator that it is in the body of
+    loaded: bool = False  # whether it is none of the file, and was made of one as that was loaded
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """One node of the network."""
@@ -72,6 +85,9 @@ class Graph:
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     # quantised inputs and outputs that callers give and get as integers; the others as real numbers
     integer_ends: frozenset[str] = frozenset()
+    # operators by name of the file that it was loaded from, those that are gone as well; where `save` wrote
+    # that file, those of the file before it come first
+    files: tuple[Mapping[str, FileOperator], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         for name in (

@@ -33,4 +33,5 @@ def excerpt(flow: Dataflow, mask: int, stores: int | None = None) -> Graph:
         inputs=tuple(name for name in read if name not in produced),
         outputs=tuple(flow.maps[m].name for m in (flow.leaving(mask) if stores is None else bits(stores))),
         notes=(),
+        files=(),
     ).without_unused()

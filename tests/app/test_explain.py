@@ -6,7 +6,6 @@ import json
 import re
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,13 +25,15 @@ from lfopt.app.commands.explain import explain
 from lfopt.app.config import Config
 from lfopt.app.explain import Explainers, as_data, costs_of_plan, divided, explained, repair, whole_bytes
 from lfopt.app.fates import Fates
+from lfopt.app.files import sha256
 from lfopt.app.needs import full_need, need_of, take_planned
 from lfopt.app.nodes import chosen
-from lfopt.app.pipeline import load_network, names_of_file, run
+from lfopt.app.pipeline import load_network, run
 from lfopt.app.report.blamed import figure, write_figure
 from lfopt.app.report.cuts import cuts, growths
 from lfopt.app.report.picture import FILLS
 from lfopt.app.verify import load_planned
+from lfopt.frontend import from_model, to_model
 from lfopt.fusion import connected, convex_gap, legal
 from lfopt.ir import DoesNotFit, FusionScheme, Graph, Hardware, InvalidConfig, LfoptError, PlannedGroup
 from lfopt.ops import Dataflow, bits
@@ -455,6 +456,16 @@ def exported_block(folder: Path) -> str:
     return str(folder / "b.onnx")
 
 
+def flow_of(file: str, folder: Path | None) -> Dataflow:
+    """A network as its file has it, or as a plan that is in a folder, without the file."""
+    if folder is None:
+        return Dataflow.of(load_network(file, {}, "default"))
+    run(Config(model=file, hardware=Hardware(1 << 16)), folder)
+    Path(file).unlink()
+    return Dataflow.of(load_planned(folder)[1])
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["file", "plan"])
 @pytest.mark.parametrize(
     ("name", "operators", "said"),
     [
@@ -472,27 +483,37 @@ def exported_block(folder: Path) -> str:
         ("c", "conv", "'c' is a tensor that became part of 'conv'"),
     ],
 )
-def test_a_name_of_the_file_stands_for_what_became_of_it(tmp_path, name, operators, said):
-    file = exported_block(tmp_path)
-    flow = Dataflow.of(load_network(file, {}, "default"))
-    mask, notes = chosen(flow, [name], Fates(flow, partial(names_of_file, file, {})))
+def test_a_name_of_the_file_stands_for_what_became_of_it(tmp_path, saved, name, operators, said):
+    flow = flow_of(exported_block(tmp_path), tmp_path / "plan" if saved else None)
+    mask, notes = chosen(flow, [name])
     assert flow.names(mask) == (operators,)
     assert bool(notes) == bool(said)
     assert said in "".join(notes)
 
 
+@pytest.mark.parametrize("saved", [False, True], ids=["file", "plan"])
 @pytest.mark.parametrize(
     ("name", "said"),
     [
         ("unused", "'unused' (Abs) was dropped: no output of the network depends on it"),
-        ("nomr", "which is no operator of b; did you mean norm?"),
+        ("nomr", "'nomr', which is no operator of "),
+        ("nomr", "; did you mean norm?"),
     ],
 )
-def test_a_name_that_nothing_came_of_is_refused_with_the_reason(tmp_path, name, said):
-    file = exported_block(tmp_path)
-    flow = Dataflow.of(load_network(file, {}, "default"))
+def test_a_name_that_nothing_came_of_is_refused_with_the_reason(tmp_path, saved, name, said):
+    flow = flow_of(exported_block(tmp_path), tmp_path / "plan" if saved else None)
     with pytest.raises(InvalidConfig, match=re.escape(said)):
-        chosen(flow, [name], Fates(flow, partial(names_of_file, file, {})))
+        chosen(flow, [name])
+
+
+def test_a_plan_of_an_older_version_knows_the_names_of_its_own_network(tmp_path):
+    flow = flow_of(exported_block(tmp_path), tmp_path / "plan")
+    model = onnx.load(tmp_path / "plan/simplified.onnx")
+    del model.metadata_props[:]
+    flow = Dataflow.of(from_model(model))
+    assert flow.names(chosen(flow, ["conv"])[0]) == ("conv",)
+    with pytest.raises(InvalidConfig, match="'norm', which is no operator of "):
+        chosen(flow, ["norm"])
 
 
 def test_an_operator_in_flight_stands_for_its_flight(tmp_path):
@@ -507,9 +528,12 @@ def test_every_name_of_a_file_has_a_fate():
     """Operators of networks that loading writes out, folds, fuses and removes."""
     for label in ("zoo:vit_tiny", "zoo:cells_windows@7"):
         costs = GroupCosts.of(load_network(label, {}, "default", weights=False), Hardware(1 << 16))
-        fates = Fates(costs.dataflow, partial(names_of_file, label, {}))
+        fates = Fates(costs.dataflow, costs.dataflow.graph.files[0])
+        saved = GroupCosts.of(from_model(to_model(costs.dataflow.graph)), Hardware(1 << 16))
         names = [node.name for node in zoo.build(label.removeprefix("zoo:"), weights=False).graph.node]
         assert not [name for name in names if (fate := fates.fate(name)) is None or not fate.operators]
+        again = Fates(saved.dataflow, saved.dataflow.graph.files[0])
+        assert [again.fate(name) for name in names] == [fates.fate(name) for name in names]
 
 
 # -- neighbours ----------------------------------------------------------------------------------------------
@@ -655,6 +679,36 @@ def test_a_figure_has_a_link_for_every_score_as_wide_as_it_is_blamed_and_names_a
     assert not [axes for axes in figure(fits, flow, "one").axes if axes.lines]
     with pytest.raises(InvalidConfig, match=r"found a group of 500 operators; accepted: up to 400"):
         write_figure(tmp_path / "a.svg", replace(fits, group=(1 << 500) - 1), flow, "")
+
+
+def test_explain_of_a_plan_says_what_became_of_a_name_of_its_file(lfopt, tmp_path):
+    file = exported_block(tmp_path)
+    of_file = lfopt("explain", file, "--nodes", "norm")
+    lfopt("search", file, "--buffer", "64KiB", "--out", "plan")
+    Path(file).unlink()
+    of_plan = lfopt("explain", "plan", "--nodes", "norm")
+    assert (
+        of_plan.stderr
+        == of_file.stderr
+        == "note: --nodes: 'norm' (BatchNormalization) became part of 'conv'\n"
+    )
+    assert "1 operator, conv" in of_plan.stdout
+
+
+def test_a_plan_whose_names_of_the_file_are_no_names_is_one_line_and_exit_code_2(lfopt, tmp_path):
+    lfopt("search", exported_block(tmp_path), "--buffer", "64KiB", "--out", "plan")
+    path = tmp_path / "plan/simplified.onnx"
+    path.write_bytes(path.read_bytes().replace(b"norm\tBatchNorm", b"no\nm\tBatchNorm"))
+    data = json.loads((tmp_path / "plan/plan.json").read_text())
+    data["model"]["sha256"] = sha256(path)
+    (tmp_path / "plan/plan.json").write_text(json.dumps(data))
+    done = lfopt("explain", "plan", "--nodes", "conv", check=False)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert (
+        "simplified.onnx: metadata 'lfopt.operators': line 4: found 'no'; accepted: an operator"
+        in done.stderr
+    )
 
 
 def test_wrong_input_to_explain_says_what_is_accepted(planned, tmp_path, monkeypatch):

@@ -2,23 +2,25 @@
 
 import importlib
 import os
+import re
 import resource
 import signal
 import stat
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx.helper import make_node
+from onnx.helper import make_function, make_graph, make_node, make_opsetid, make_tensor_value_info
 
 from lfopt.frontend import from_model, load, save, to_model
-from lfopt.ir import CannotWrite, LfoptError, Tensor
+from lfopt.ir import CannotWrite, FileOperator, InvalidModel, LfoptError, Tensor
 from tests.frontend.oracle import LIGHT, SHARED
 from tests.frontend.same import assert_same
 from tests.frontend.schema_cases import sampled
-from tests.frontend.small_models import build, declare, extra_forms, one
+from tests.frontend.small_models import build, declare, extra_forms, one, with_functions
 
 module = importlib.import_module("lfopt.frontend.save")
 NETWORKS = (
@@ -57,7 +59,113 @@ def test_load_undoes_save_on_networks(path, inline, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "INLINE_BYTES", inline)
     graph = load(path)
     save(graph, tmp_path / "g.onnx")
-    assert_same(load(tmp_path / "g.onnx"), graph)
+    again = load(tmp_path / "g.onnx")
+    assert_same(again, graph)
+    assert again.files[0] == graph.files[0]
+
+
+# -- operators of the file before ----------------------------------------------------------------------------
+
+
+def with_unused():
+    """A network with an operator that loading drops."""
+    nodes = [make_node("Relu", ["x"], ["y"], name="kept"), make_node("Abs", ["x"], ["z"], name="unused")]
+    return build(nodes, {"x": (2, 3)}, outputs=["y"], opset=18)
+
+
+def test_a_saved_model_names_the_operators_of_the_file_before_it():
+    graph = from_model(with_unused())
+    assert [operator.name for operator in graph.operators] == ["kept"]
+    assert graph.files[0]["unused"] == FileOperator("Abs", ("x",), ("z",))
+    saved = to_model(graph)
+    saved.graph.node.append(make_node("Neg", ["x"], ["n"], name="added"))
+    again = from_model(saved)
+    assert again.files[0] == graph.files[0] == from_model(to_model(again)).files[0]
+    assert [*again.files[1]] == ["kept", "added"]
+
+
+def test_a_model_without_the_operators_of_an_earlier_file_has_its_own():
+    saved = to_model(from_model(with_unused()))
+    saved.producer_name = "another"  # it may have given tensors other names
+    assert [[*file] for file in from_model(saved).files] == [["kept"]]
+    saved.producer_name = "lfopt"
+    del saved.metadata_props[:]
+    assert [[*file] for file in from_model(saved).files] == [["kept"]]
+    assert not to_model(replace(from_model(saved), files=())).metadata_props
+
+
+def test_operators_in_bodies_and_functions_belong_to_the_first_that_calls_them():
+    inner = make_function(
+        "f", "inner", ["a"], ["b"], [make_node("Relu", ["a"], ["b"], "deep")], [make_opsetid("", 18)]
+    )
+    calls = [make_node("inner", ["a"], ["b"], "call", domain="f")]
+    outer = make_function("f", "outer", ["a"], ["b"], calls, [make_opsetid("f", 1)])
+    nodes = [
+        make_node("outer", ["x"], ["m"], "first", domain="f"),
+        make_node("inner", ["m"], ["y"], "second", domain="f"),
+    ]
+    model = with_functions(build(nodes, {"x": (2, 3)}, opset=18, domains=["f"]), inner, outer)
+    (file,) = from_model(model).files
+    assert file["deep"] == file["call"] == FileOperator("outer", (), ("m",), "first")
+    assert file["second"].inside == ""
+
+
+def test_a_branch_that_nothing_reads_may_have_names_that_are_no_text():
+    branches: dict[str, Any] = {
+        f"{branch}_branch": make_graph(
+            [make_node("Relu", ["x"], ["b"], name)], branch, [], [make_tensor_value_info("b", 1, None)]
+        )
+        for branch, name in (("then", "taken"), ("else", "QQQQ"))
+    }
+    always = {"c": np.array([True]).reshape(())}
+    model = build([make_node("If", ["c"], ["y"], "maybe", **branches)], {"x": (2, 3)}, always, opset=18)
+    odd = onnx.ModelProto.FromString(model.SerializeToString().replace(b"QQQQ", b"\xff\xfe\xff\xfe"))
+    assert from_model(odd).files[0]["taken"].inside == "maybe"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "line 1: found ''; accepted: an operator, its kind, inputs, outputs"),
+        ("a\tRelu\tx\ty\t", "line 1"),
+        ("a\tRelu\tx\ty\t\t\t", "line 1"),
+        ("a\tRelu\tx\ty\t\t\nb\tRelu\tx,,z\ty\t\t", "line 2"),
+        ("\tRelu\tx\ty\t\t", "line 1"),
+        ("a*\tRelu\tx\ty\t\t", "line 1"),
+        ("a\tRelu\t<b>\ty\t\t", "line 1"),
+        (f"{'a' * 1001}\tRelu\tx\ty\t\t", "line 1"),
+        ("a\tRelu\tx\ty\t\tmaybe", "line 1"),
+        ("a\tRelu\tx\ty\t\t\na\tRelu\tx\ty\t\t", "line 2: found 'a' twice; accepted: each operator once"),
+        ("a" * ((1 << 24) + 1), "accepted: one text of UTF-8, of up to 16,777,216 characters"),
+    ],
+)
+def test_operators_of_an_earlier_file_that_save_does_not_write_are_refused(text, said):
+    saved = to_model(from_model(with_unused()))
+    saved.metadata_props[0].value = text
+    with pytest.raises(InvalidModel, match=re.escape(said)) as refused:
+        from_model(saved, label="m.onnx")
+    assert str(refused.value).startswith("m.onnx: metadata 'lfopt.operators': ")
+    assert str(refused.value).isprintable()
+
+
+def test_operators_of_an_earlier_file_are_one_text():
+    saved = to_model(from_model(with_unused()))
+    twice = (
+        saved.SerializeToString() + onnx.ModelProto(metadata_props=saved.metadata_props).SerializeToString()
+    )
+    odd = saved.SerializeToString().replace(b"unused", b"\xff\xfe\xff\xfe\xff\xfe")
+    for data in (twice, odd):
+        with pytest.raises(InvalidModel, match=r"metadata 'lfopt.operators': accepted: one text of UTF-8"):
+            from_model(onnx.ModelProto.FromString(data))
+
+
+def test_operators_that_are_too_many_to_be_read_are_not_written(monkeypatch):
+    graph = from_model(with_unused())
+    monkeypatch.setattr("lfopt.frontend.file_operators.MOST_BYTES", 30)
+    assert not to_model(graph).metadata_props
+
+
+# -- whole or not at all -------------------------------------------------------------------------------------
 
 
 def weights(seed):

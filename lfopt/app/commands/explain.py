@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -30,7 +29,6 @@ from lfopt.app.explain import (
     explained,
 )
 from lfopt.app.explain_cycles import cycles_of
-from lfopt.app.fates import Fates, ReadFile
 from lfopt.app.needs import BufferNeed, take_planned
 from lfopt.app.nodes import chosen
 from lfopt.app.options import (
@@ -48,7 +46,7 @@ from lfopt.app.options import (
     SeedOption,
 )
 from lfopt.app.origins import named_table
-from lfopt.app.pipeline import load_network, names_of_file
+from lfopt.app.pipeline import load_network
 from lfopt.app.plan_nests import print_nest
 from lfopt.app.report.cuts import Growth, growths, named
 from lfopt.app.screen import err, note, out, shown, spread
@@ -147,9 +145,8 @@ def explain(
     if is_plan:
         query = _of_plan(Path(target), nodes, group, scheme, **options)
     else:
-        shapes = parse_shapes(input_shape)
-        graph = load_network(target, shapes, rules, weights=False)
-        query = _of_model(graph, partial(names_of_file, target, shapes), nodes or "", scheme, **options)
+        graph = load_network(target, parse_shapes(input_shape), rules, weights=False)
+        query = _of_model(graph, nodes or "", scheme, **options)
     by = Explainers.of(query.costs, tuple(dict.fromkeys(explainer)), seed)
     for name, why in by.missing.items():
         err.print(f"note: --explainer {name}: {why}", style="yellow", markup=False, soft_wrap=True)
@@ -178,12 +175,10 @@ def explain(
     )
 
 
-def _of_model(
-    graph: Graph, read_file: ReadFile, nodes: str, scheme: str | None, **options: Any
-) -> _ExplainQuery:
+def _of_model(graph: Graph, nodes: str, scheme: str | None, **options: Any) -> _ExplainQuery:
     note(graph)
     costs = GroupCosts.of(graph, chip(**options), scheme=scheme or Config.scheme)
-    return _ExplainQuery(costs, _chosen(costs, nodes, Fates(costs.dataflow, read_file)), graph.name)
+    return _ExplainQuery(costs, _chosen(costs, nodes), graph.name)
 
 
 def _of_plan(
@@ -202,13 +197,12 @@ def _of_plan(
     masks = masks_of(costs.dataflow, [planned.nodes for planned in plan.groups])
     ways = take_planned(costs, plan, masks)
     if group is None:
-        fates = Fates(costs.dataflow)
-        return _ExplainQuery(costs, _chosen(costs, nodes or "", fates), plan.model.name, ways=ways)
+        return _ExplainQuery(costs, _chosen(costs, nodes or ""), plan.model.name, ways=ways)
     return _ExplainQuery(costs, masks[group], plan.model.name, masks, plan.groups, group, ways)
 
 
-def _chosen(costs: GroupCosts, nodes: str, fates: Fates) -> int:
-    mask, notes = chosen(costs.dataflow, nodes, fates)
+def _chosen(costs: GroupCosts, nodes: str) -> int:
+    mask, notes = chosen(costs.dataflow, nodes)
     for line in notes:
         err.print(f"note: {line}", style="yellow", markup=False, soft_wrap=True)
     return mask
