@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from math import isqrt
+from math import inf, isqrt
 from typing import NamedTuple
 
 from lfopt.fusion import CostModel
@@ -151,6 +151,7 @@ class SearchedBuffer(NamedTuple):
     lower_bound_bytes: int
     without_steps: int = 0  # groups that cannot run
     interrupted: bool = False
+    finished: bool = False  # whether with more time it would come to the same
 
 
 # (buffer in bytes, plans to begin with, bytes that no plan avoids, seconds) -> what a search comes to
@@ -169,13 +170,13 @@ class SearchedStairs:
         self.high = high
         self.plans: list[SearchedBuffer] = []
         self.bounds: list[tuple[int, int]] = []  # (buffer, bytes that no plan avoids on it or a smaller one)
-        self.seconds: dict[int, float] = {}  # that searches had, by buffer
+        self.seconds: dict[int, float] = {}  # that searches had, by buffer; inf: more would change nothing
 
     def add(self, buffer: int, searched: SearchedBuffer, seconds: float) -> None:
         """Take in what a search on a buffer came to; `seconds`: what it was given."""
         self.plans.append(searched)
         self.bounds.append((buffer, searched.lower_bound_bytes))
-        self.seconds[buffer] = seconds
+        self.seconds[buffer] = inf if searched.finished else seconds
 
     def stairs(self) -> list[Stair]:
         """Steps by size: the best plan known, and what no plan avoids. None below what any plan needs."""

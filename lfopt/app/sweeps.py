@@ -34,12 +34,13 @@ class Sweep(NamedTuple):
 def solve_range(costs: GroupCosts, sizes: list[int], time_limit: float, report: ReportProgress) -> Sweep:
     """Every step between two sizes.
 
-    By one enumeration of groups where their bytes do not depend on the buffer, and these are not too many.
+    By one enumeration of groups where their bytes do not depend on the buffer, these are not too many, and
+    there is no second level.
     """
     low, high = sizes
     end = time.perf_counter() + time_limit
     stairs: list[Stair] = []
-    if costs.scheme in STEADY:
+    if costs.scheme in STEADY and not costs.hardware.l2_bytes:
         try:
             # the searches need time too, where groups are too many
             deadline = time.perf_counter() + time_limit * ENUMERATING
@@ -97,9 +98,22 @@ def search_range(costs: GroupCosts, low: int, high: int, seconds: float, report:
 def search_on(
     costs: GroupCosts, size: int, start: tuple[Partition, ...], bound: int, seconds: float
 ) -> SearchedBuffer:
-    """The exact search on a buffer, which begins with plans that run there."""
+    """The exact search on a buffer, which begins with plans that run there.
+
+    With a second level, it has half of the time, and the search for groups whose maps stay there the rest.
+    """
     here = costs.at(size)
-    result = solve(here, SearchOptions(time_limit=seconds, start=start, lower_bound_bytes=bound))
+    end = time.perf_counter() + seconds
+    in_levels = here.hardware.l2_bytes > 0
+    exact_seconds = seconds / 2 if in_levels else seconds
+    result = solve(here, SearchOptions(time_limit=exact_seconds, start=start, lower_bound_bytes=bound))
+    moved = result.dram_bytes
+    proven = result.lower_bound_bytes
+    is_optimal = moved <= proven
+    if in_levels:
+        result, totals = planned_with_second_level(here, result, end - time.perf_counter())
+        moved = totals.dram_bytes
+        proven = totals.lower_bound_bytes
     prices = [price for price in map(here.price, result.groups) if price is not None]
     tiled = costs.traffic is Traffic.TILED
     # what runs on any buffer needs one only where its bytes depend on that
@@ -107,10 +121,11 @@ def search_on(
     return SearchedBuffer(
         result.groups,
         max(needs, default=0),
-        result.dram_bytes,
-        result.lower_bound_bytes,
+        moved,
+        proven,
         here.without_steps(result.groups),
         result.interrupted,
+        finished=is_optimal and time.perf_counter() < end,
     )
 
 

@@ -421,6 +421,24 @@ def test_a_range_is_swept_in_schemes_whose_bytes_fall_with_the_buffer(lfopt, sch
     assert traffic == sorted({*traffic}, reverse=True)
 
 
+def test_a_range_is_swept_on_a_chip_with_a_second_level(lfopt, tmp_path):
+    (tmp_path / "chip.yaml").write_text("buffer_bytes: 16KiB\nl2_bytes: 32KiB\n")
+    network = ("zoo:fsrcnn", "--input-shape", "image=1,1,20,24")
+    arguments = (*network, "--hardware", "chip.yaml", "--out", "s", "--json")
+    done = lfopt("sweep", *arguments, "--buffers", "4KiB:24KiB")
+    assert "note: not proven, steps may be missing: buffers of" in done.stderr
+    swept = json.loads(done.stdout)
+    listed = json.loads(lfopt("sweep", *arguments, "--buffers", "4KiB,24KiB").stdout)
+    ends = [swept["stairs"][0], swept["stairs"][-1]]
+    assert [stair["dram_bytes"] for stair in ends] == [stair["dram_bytes"] for stair in listed["stairs"]]
+    moved = [stair["dram_bytes"] for stair in swept["stairs"]]
+    assert len({*moved}) > 2
+    assert moved == sorted(moved, reverse=True)
+    unproven = [stair for stair in swept["stairs"] if stair["dram_bytes"] > stair["lower_bound_bytes"]]
+    assert unproven
+    assert swept["unresolved"]
+
+
 def test_where_the_time_ends_before_a_sweep_does_that_is_said_with_the_sizes(lfopt):
     arguments = ("--buffers", "64KiB:256KiB", "--scheme", "auto", "--time-limit", "0.5", "--out", "s")
     done = lfopt("sweep", "zoo:mobilenet_v2", *arguments)

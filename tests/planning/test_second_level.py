@@ -22,6 +22,7 @@ from lfopt.app.files import read_plan, write_plan
 from lfopt.app.levels import for_second_level, planned_with_second_level
 from lfopt.app.pipeline import load_network
 from lfopt.app.plans import make_draft
+from lfopt.app.sweeps import Sweep, runs_from, search_range
 from lfopt.ir import (
     DramTensor,
     FusionScheme,
@@ -284,6 +285,63 @@ def test_a_map_that_stays_may_be_loaded_again_instead_of_weights() -> None:
     assert (
         again.totals.dram_bytes == totals.dram_bytes and recount(graph, again).dram_bytes == totals.dram_bytes
     )
+
+
+# -- ranges of buffers ---------------------------------------------------------------------------------------
+
+
+def swept_range(seed: int, scheme: str, l2_bytes: int) -> tuple[GroupCosts, int, int, Sweep]:
+    """(costs, smallest and largest buffer, the steps between them) of a network drawn at random."""
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, 6)
+    hardware = replace(random_hardware(rng, graph), l2_bytes=l2_bytes)
+    costs = GroupCosts.of(graph, hardware, scheme=scheme)
+    low = runs_from(costs, 16, 1 << 20)
+    return costs, low, 4 * low, search_range(costs, low, 4 * low, 60.0, lambda *_: None)
+
+
+@pytest.mark.parametrize("scheme", ["lbdf", "auto", "all"])
+@pytest.mark.parametrize("seed", some(range(5)))
+def test_a_range_has_a_row_for_every_step_that_searches_on_its_ends_know(seed: int, scheme: str) -> None:
+    costs, low, high, swept = swept_range(seed, scheme, LEVELS[seed % 3])
+    moved = [stair.dram_bytes for stair in swept.stairs]
+    assert moved == sorted(moved, reverse=True)
+    for size in (low, high):
+        here = costs.at(size)
+        _, totals = planned_with_second_level(here, solve(here), None)
+        (*_, stair) = (stair for stair in swept.stairs if stair.buffer_bytes <= size)
+        assert stair.dram_bytes <= totals.dram_bytes
+        assert stair.lower_bound_bytes <= totals.dram_bytes
+        open_here = any(first <= size <= last for first, last in swept.unresolved)
+        assert open_here == (stair.dram_bytes > stair.lower_bound_bytes)
+
+
+@pytest.mark.parametrize("scheme", ["lbdf", "auto"])
+def test_a_level_that_holds_no_map_leaves_the_steps_of_a_range_and_their_proofs(scheme: str) -> None:
+    costs, low, high, swept = swept_range(3, scheme, 1)
+    assert not swept.unresolved
+    without = GroupCosts.of(costs.dataflow.graph, replace(costs.hardware, l2_bytes=0), scheme=scheme)
+    assert swept == search_range(without, low, high, 60.0, lambda *_: None)
+
+
+@pytest.mark.parametrize("scheme", ["lbdf", "auto"])
+@pytest.mark.parametrize("seed", some(range(5)))
+def test_a_plan_in_two_levels_moves_the_same_on_every_buffer_that_its_groups_fit(
+    seed: int, scheme: str
+) -> None:
+    """What the steps of a range rest on."""
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, 6)
+    costs = GroupCosts.of(graph, replace(random_hardware(rng, graph), l2_bytes=320), scheme=scheme)
+    large = costs.at(8 * runs_from(costs, 16, 1 << 20))
+    best, totals = planned_with_second_level(large, solve(large), None)
+    prices = [price for price in map(large.price, best.groups) if price is not None]
+    small = costs.at(max(price.buffer_bytes for price in prices) + 1)
+    for mask in best.groups:
+        small.take(mask, large.taken(mask))
+    again = make_draft(graph, small, best, 0).finished()
+    assert again.hardware.buffer_bytes <= large.hardware.buffer_bytes
+    assert recount(graph, again).dram_bytes == again.totals.dram_bytes == totals.dram_bytes
 
 
 # -- what is refused -----------------------------------------------------------------------------------------

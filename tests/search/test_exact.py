@@ -357,6 +357,22 @@ def test_steps_that_nothing_proves_have_a_bound_of_a_larger_buffer_and_are_said(
     assert known.unresolved() == [(1000, 3500)]
 
 
+def test_a_search_that_more_time_would_not_change_is_not_run_again():
+    searches: list[int] = []
+
+    def search_on(
+        size: int, start: tuple[tuple[int, ...], ...], bound: int, seconds: float
+    ) -> SearchedBuffer:
+        searches.append(size)
+        return SearchedBuffer((size,), size - 1, 10_000 - size, 90, finished=True)
+
+    known = SearchedStairs(100, 120)
+    for _ in search_stairs(known, search_on, 60.0):
+        pass
+    assert sorted(searches) == [*range(100, 121)]
+    assert known.unresolved() == [(100, 120)]
+
+
 def test_there_is_a_step_however_little_time_there_is():
     known = SearchedStairs(1000, 4000)
     for _ in search_stairs(known, lambda size, *_: SearchedBuffer((size,), size - 500, 100, 90), -1.0):

@@ -89,11 +89,6 @@ def sweep(
             "accepted: --buffers as a list"
         )
     described = chip(hardware, None, element_bytes)
-    if ":" in buffers and described.l2_bytes:
-        raise InvalidConfig(
-            "--buffers: every step of a range is found for chips without a second level; accepted: --buffers "
-            "as a list"
-        )
     graph = load_network(model, parse_shapes(input_shape), rules, weights=False)
     note(graph)
     costs = GroupCosts.of(graph, described, Traffic(traffic), scheme=scheme, epilogue=epilogue == "on")
@@ -125,7 +120,8 @@ def sweep(
             soft_wrap=True,
         )
     if unresolved:
-        err.print(f"note: {_said_of(unresolved)}", style="yellow", soft_wrap=True)
+        unproven = "not proven" if described.l2_bytes else "not proven in the time"
+        err.print(f"note: {unproven}, {_said_of(unresolved)}", style="yellow", soft_wrap=True)
     if interrupted:
         err.print(
             "note: interrupted: these are the sizes that were done, and what was found until then",
@@ -163,7 +159,7 @@ def _said_of(unresolved: Sequence[tuple[int, int]]) -> str:
     widest = sorted(unresolved, key=lambda ends: ends[0] - ends[1])
     named = [_ends(low, high) for low, high in widest[:NAMED_RANGES]]
     more = f" and {len(widest) - NAMED_RANGES} more ranges" if widest[NAMED_RANGES:] else ""
-    return f"not proven in the time, steps may be missing: buffers of {', '.join(named)}{more}"
+    return f"steps may be missing: buffers of {', '.join(named)}{more}"
 
 
 def _ends(low: int, high: int) -> str:
