@@ -84,6 +84,8 @@ class Resident:
         self._slices: dict[tuple[int, frozenset[str]], int] = {}
         self._paddings: dict[tuple[int, frozenset[str]], int] = {}
         self._needs: dict[int, int] = {}
+        # by map and users of it: operators while which it stays
+        self._lasting: dict[tuple[int, int], int] = {}
 
     # -- what a group takes ----------------------------------------------------------------------------------
 
@@ -102,15 +104,28 @@ class Resident:
         While one of them runs, maps are there that it touches, and those that are used before it and read
         after it in every order.
         """
-        flow = self.dataflow
-        most = 0
-        for i in bits(mask):
-            after = flow.descendants[i] & mask
-            held = {*self._operands[i], *flow.results[i]}
-            for k in bits(flow.ancestors[i] & mask):
-                held |= {m for m in (*self._operands[k], *flow.results[k]) if flow.readers[m] & after}
-            most = max(most, sum(self._map_bytes[m] for m in held))
-        return most + max((self._slice[i] for i in bits(mask & ~self._with_shareable)), default=0)
+        held = dict.fromkeys(bits(mask), 0)  # bytes of maps while an operator runs
+        touched = {m for i in held for m in (*self._operands[i], *self.dataflow.results[i])}
+        for m in touched:
+            users = self._users[m] & mask
+            for i in bits(users | self._between(m, users) & mask):
+                held[i] += self._map_bytes[m]
+        passing = max((self._slice[i] for i in bits(mask & ~self._with_shareable)), default=0)
+        return max(held.values(), default=0) + passing
+
+    def _between(self, m: int, users: int) -> int:
+        """Operators behind one of some users of a map, and before one that reads it, in every order."""
+        key = m, users
+        if key not in self._lasting:
+            flow = self.dataflow
+            behind = 0
+            for i in bits(users):
+                behind |= flow.descendants[i]
+            before = 0
+            for i in bits(users & flow.readers[m]):
+                before |= flow.ancestors[i]
+            self._lasting[key] = behind & before
+        return self._lasting[key]
 
     def weights(self, mask: int) -> int:
         """Bytes of constants in a weight buffer of their own.

@@ -26,7 +26,7 @@ from search.weighted import CostWeights
 from tests.brute import Oracle, partitions
 from tests.search.random_jobs import random_job
 
-SEEDS = range(7)
+SEEDS = (*range(7), 15)  # the front of 15 has a corner between the fewest bytes and the fewest cycles
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "rtl-area.md"
 
 
@@ -80,7 +80,7 @@ def test_corners_are_those_of_every_scheme_in_every_way(axes: tuple[str, ...]) -
         corners = {corner.choice.figures for corner in exact}
         assert all(corner.value == corner.bound for corner in exact), f"seed {seed}"
         assert corners <= wanted, f"seed {seed}"
-        several += len(corners) > len(axes)
+        several += len(corners) > 2
         for _ in range(100):  # no weights have a plan below all corners
             weights = np.array(
                 [
