@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import runpy
@@ -27,6 +28,18 @@ FORKS.set_forkserver_preload(
         *(f"lfopt.app.commands.{name}" for name in ("search", "simulate", "report", "quantize")),
     ]
 )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Tests and modules live to the end: the garbage collector does not look at them again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
