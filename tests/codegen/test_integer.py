@@ -13,7 +13,7 @@ import pytest
 from onnxruntime.quantization import QuantType
 
 from codegen.build import find_compiler, write_source
-from codegen.emit import emit_c
+from codegen.emit import WINOGRAD, emit_c
 from codegen.runtime import Compiled
 from codegen.source import CSource, Unsupported
 from codegen.target import target
@@ -33,6 +33,7 @@ from search.exact import solve
 from search.options import SearchOptions
 from simulator.interpreter.execute import execute
 from tests.codegen.checked import run_checked
+from tests.codegen.many import Case, build, run
 from tests.codegen.quantised import feeds, quantised
 from tests.codegen.random_networks import _Net
 from tests.codegen.shared import Net as Shared
@@ -87,21 +88,38 @@ WITH_INDICES = ("MaxPool",)  # refused: a result of integers beside the one of b
 
 
 def every_case(name: str, folder: Path, most: int) -> tuple[Counter[Arithmetic], set[str]]:
-    """Checks the first cases of every family: (cases by arithmetic, kinds of operators refused)."""
+    """Checks the first cases of every family: (cases by arithmetic, kinds of operators refused).
+
+    They are linked into one program, which runs each of them twice.
+    """
     counts, refused = Counter[Arithmetic](), set[str]()
+    models: list[tuple[Case, CSource]] = []
     for family in EVERY_FAMILY:
         for k, (call, _, _, model, inputs) in enumerate(drawn(family)[:most]):
             graph = from_model(model)
+            case = Case(len(models), graph, planned(graph, 64), name, 1 + k % 2, WINOGRAD, inputs)
             try:
-                source = emit_c(planned(graph, 64), graph, name, threads=1 + k % 2)
+                source = case.printed(case.threads)
             except LfoptError:
                 refused.add(call.operator.kind)
                 assert arithmetic(call) is Arithmetic.FLOAT or call.operator.kind in WITH_INDICES, (
                     call.operator
                 )
                 continue
-            same_bits(built(source, folder / f"{family.__name__}{k}"), inputs, reference(graph, inputs))
+            models.append((case, source))
             counts[arithmetic(call)] += 1
+    level = "-O0" if name == "c99" else "-O1"
+    program = build(models, folder / "many", (level, *STRICT), 1)
+    assert program.refused == {}
+    outputs, complaints = run(program)
+    assert complaints == {}
+    for case, source in models:
+        expected = reference(case.graph, case.inputs)
+        for output, values in zip(case.graph.outputs, outputs[source.name], strict=True):
+            assert values.dtype == expected[output].dtype
+            assert np.array_equal(values, expected[output], equal_nan=values.dtype.kind == "f"), (
+                case.graph.operators
+            )
     return counts, refused
 
 

@@ -14,7 +14,7 @@ from codegen.emit import emit_c
 from codegen.runtime import CannotRun
 from codegen.source import CSource, Unsupported
 from lfopt.ir import Graph, Plan
-from tests.cases import some
+from tests.cases import SHARES, some
 from tests.codegen.many import STRICT, Case, build, drawn, run, wrong
 from tests.codegen.random_networks import RUNS_HERE
 from tests.codegen.shared import NETS, Net, fused, residual
@@ -34,41 +34,39 @@ def cut(plan: Plan, graph: Graph, target: str, threads: int) -> CSource:
 
 
 def cases() -> list[Case]:
+    """Every network by two threads and more: for every target in `make test-slow`, else each for one."""
+    forms = [(name, rows) for name in NETS for rows in ((1, 3) if name in ("odd", "gated") else (1,))]
+    printed = [(*form, target) for form in forms for target in RUNS_HERE]
+    if SHARES > 1:
+        printed = [(*form, RUNS_HERE[k % len(RUNS_HERE)]) for k, form in enumerate(forms)]
     drawn_cases: list[Case] = []
-    for name, net in NETS.items():
-        graph = net().finish()
-        inputs = random_inputs(graph, np.random.default_rng(1))
-        for rows in (1, 3) if name in ("odd", "gated") else (1,):
-            for threads in (2, 3, 7):
-                seed = len(drawn_cases)
-                drawn_cases.append(
-                    Case(
-                        seed, graph, fused(graph, rows), RUNS_HERE[seed % len(RUNS_HERE)], threads, 0, inputs
-                    )
-                )
+    for seed, (name, rows, target) in enumerate(printed):
+        graph = NETS[name]().finish()
+        plan, inputs = fused(graph, rows), random_inputs(graph, np.random.default_rng(1))
+        drawn_cases += [Case(seed, graph, plan, target, threads, 0, inputs) for threads in (2, 3, 7)]
     return drawn_cases
 
 
 def test_threads_give_the_bits_of_one(tmp_path: Path) -> None:
-    models: list[tuple[Case, CSource]] = []
+    models: dict[str, tuple[Case, CSource]] = {}
     for case in cases():
         cut(case.plan, case.graph, case.target, case.threads)
-        models += [(case, case.printed(threads)) for threads in (1, case.threads)]
-    program = build(models, tmp_path / "plain", STRICT, 2)
+        for threads in (1, case.threads):
+            source = case.printed(threads)
+            models[source.name] = (case, source)
+    program = build([*models.values()], tmp_path / "plain", STRICT, 2)
     assert program.refused == {}
     outputs, complaints = run(program)
     assert complaints == {}
-    for case, source in models:
-        assert not wrong(case, outputs[source.name]), case
+    for name, (case, _) in models.items():
+        assert not wrong(case, outputs[name]), case
         alone = outputs[f"seed{case.seed}_threads1"]
-        assert [output.tobytes() for output in outputs[source.name]] == [
-            output.tobytes() for output in alone
-        ], case
+        assert [output.tobytes() for output in outputs[name]] == [output.tobytes() for output in alone], case
 
 
 @pytest.mark.sanitize
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="thread sanitizer")
-@pytest.mark.parametrize("which", ["own", "random"])
+@pytest.mark.parametrize("which", [pytest.param("own", marks=pytest.mark.slow), "random"])
 def test_threads_never_touch_what_another_writes(which: str, tmp_path: Path) -> None:
     """Under the thread sanitizer."""
     examined = (
