@@ -36,6 +36,7 @@ from tests.codegen.checked import run_checked
 from tests.codegen.many import Case, build, run
 from tests.codegen.quantised import feeds, quantised
 from tests.codegen.random_networks import _Net
+from tests.codegen.shared import NETS
 from tests.codegen.shared import Net as Shared
 from tests.codegen.twice import compiled
 from tests.qdq_models import quantise, zoo_network
@@ -256,9 +257,11 @@ def test_every_form_of_a_mobile_block_runs_on_dot_products(form: str, tmp_path: 
 @pytest.mark.sanitize
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="address sanitizer")
 @pytest.mark.parametrize("name", TARGETS)
-def test_nothing_is_touched_that_is_not_its_own(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("network", ["gated", pytest.param("efficientnet_b0", marks=pytest.mark.slow)])
+def test_nothing_is_touched_that_is_not_its_own(network: str, name: str, tmp_path: Path) -> None:
     """Sanitizers watch memory of exactly the sizes that are asked for."""
-    graph = quantised(zoo_network("efficientnet_b0", 32), tmp_path)
+    floating = NETS[network]().finish() if network in NETS else zoo_network(network, 32)
+    graph = quantised(floating, tmp_path)
     source = emit_c(planned(graph, 64), graph, name)
     inputs, output = feeds(graph), graph.outputs[0]
     assert np.array_equal(
