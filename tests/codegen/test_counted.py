@@ -27,6 +27,7 @@ from search.options import SearchOptions
 from tests.agreement import differing
 from tests.cases import some
 from tests.codegen.counting import built, counting, disagreement
+from tests.codegen.shared import NETS
 from tests.codegen.twice import compiled
 from tests.random_plans import SCHEMES, drawn, planned, random_inputs, random_scheme
 from tests.strategies import one_contraction, with_weight_buffer
@@ -233,7 +234,10 @@ def integer_plan() -> tuple[Plan, Graph, dict[str, np.ndarray]]:
 @pytest.mark.sanitize
 def test_dram_is_out_of_reach_but_for_loads_and_stores(tmp_path: Path) -> None:
     """Maps in DRAM are poisoned by the address sanitizer: a read but through dram_load aborts."""
-    plan, graph, _ = small_plan()
+    graph = NETS["gated"]().finish()
+    costs = GroupCosts.of(graph, Hardware(1 << 20, element_bytes=4), scheme="lbdf")
+    operators = range(len(costs.dataflow))
+    plan = planned(costs, tuple(0b11 << k & costs.dataflow.everything for k in operators[::2]))
     source = emit_c(plan, graph, "c99", count=True)
     flags = ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     program = built(source, tmp_path / "right", *flags).program
