@@ -61,7 +61,7 @@ def test_search_certifies_efficientnet_b3_and_check_confirms_every_figure(b3, lf
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_screen_of_search_fits_its_terminal(searched, lfopt, columns):
-    search = ("search", "--config", "effnet_b3.yaml", "--method", "exact", "--out", "o")
+    search = ("search", "--config", "squeezenet1_1.yaml", "--method", "exact", "--out", "o")
     done = searched[0] if columns == 80 else lfopt(*search, columns=columns)
     assert max(len(line) for line in done.stdout.splitlines()) <= columns
     assert len(done.stdout.splitlines()) <= 40
@@ -108,7 +108,7 @@ def test_reference_values_come_out_of_the_command_line(shared_model, lfopt):
 
 def test_groups_run_in_bands_as_high_as_asked_and_as_fit(here, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    small = ("zoo:mobilenet_v3_small", "--input-shape", "image=1,3,96,96")
+    small = ("zoo:fsrcnn", "--input-shape", "image=1,1,20,24")
     band_rows: dict[str, list[int]] = {}
     moved: set[int] = set()
     for rows in ("1", "3", "max"):

@@ -45,7 +45,7 @@ from search.exact import solve
 from simulator.interpreter.execute import Violation, execute
 from simulator.recount import RecountStopped, progressions, recount
 from simulator.recount.progressions import Boxes, leaves, times_covered
-from tests.cases import few, some
+from tests.cases import SHARES, few, some
 from tests.following import follow, with_places, with_steps
 from tests.real_networks import network
 from tests.simulator.tampering import FIGURES, PLACES, STEPS, WASTEFUL, Tamper, edited, named, written
@@ -153,7 +153,7 @@ def folds(plan: Plan) -> bool:
 
 def test_a_recount_agrees_with_every_plan_of_a_random_graph() -> None:
     walked: Counter[str] = Counter()
-    for seed in range(250):
+    for seed in range(250 if SHARES == 1 else 75):  # the first in which every mode occurs
         graph, plan = random_plan(seed)
         recounted = recount(graph, plan)
         assert recounted.agrees, f"seed {seed}: {recounted.discrepancies}"
@@ -174,7 +174,7 @@ def test_a_recount_agrees_with_every_plan_of_a_random_graph() -> None:
         "tiled",
     }
     assert all(
-        count > {"strips": 3, "patches": 3, "sliced": 2, "gated": 0}.get(mode, 20)
+        count > few({"strips": 3, "patches": 3, "sliced": 2, "gated": 0}.get(mode, 20))
         for mode, count in walked.items()
     ), walked
 
