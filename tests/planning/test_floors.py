@@ -8,12 +8,14 @@ import pytest
 from lfopt.app import api
 from lfopt.app.certificates import certified, written
 from lfopt.app.recompute import LeastOfCovers, covers_without_retention, least_of_covers
+from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts
 from lfopt.planning.costs.covers import CoverCosts
-from lfopt.planning.floors import CoverRelaxation
+from lfopt.planning.floors import CoverRelaxation, relaxations
 from lfopt.planning.steps.limit import never
+from lfopt.zoo.builder import Net
 from search.cover import as_cover, search_covers
 from search.cover_network import CoverNetwork
 from search.cover_path import CoverBudget
@@ -111,6 +113,36 @@ def check_certificate(costs: GroupCosts, start: list[int], bound: int) -> None:
     assert search.bound(start) == bound
     certificate = written(costs.dataflow, search.bounds.claims())
     assert certified(costs, certificate.claims, bound, never) == bound
+
+
+def test_weights_that_do_not_fit_beside_a_map_that_stays_come_twice_or_it_does_not_stay() -> None:
+    """Pairs of a depthwise and a 1 x 1 convolution of 4 x 4 x 128: maps of 4 KiB, weights of 32."""
+    net = Net("pairs", seed=0, weights=False)
+    first = net.image((1, 128, 4, 4))
+    x = first
+    for k in range(4):
+        x = net.conv(f"depthwise{k}", x, 128, 3, group=128)
+        x = net.conv(f"pointwise{k}", x, 128)
+    graph = from_model(net.model(first, x, "pairs"))
+    size = 4 * 4 * 128 * 2
+    bounds: dict[int, int] = {}
+    for kib in (7, 64):
+        costs = GroupCosts.of(graph, Hardware(kib << 10), scheme="all")
+        relaxed = relaxations(costs)[-1]
+        flow = costs.dataflow
+        pair = 1 << flow.position["depthwise1"] | 1 << flow.position["pointwise1"]
+        (read,) = flow.arriving(pair)
+        (stored,) = flow.leaving(pair)
+        lacking = relaxed.group_bytes(pair, 1 << read, 1 << stored)
+        # on 7 KiB there is no room for the map between, or the result, beside the one that is read
+        assert lacking == (size if kib == 7 else 0)
+        start = [1 << i for i in range(len(flow))]
+        bounds[kib] = least_of_covers(costs, start)
+        assert (
+            bounds[kib]
+            <= api.search(graph, hardware=Hardware(kib << 10), scheme="all").plan.totals.dram_bytes
+        )
+    assert bounds[7] >= bounds[64] + 2 * size
 
 
 def test_no_plan_moves_less_than_the_bound() -> None:

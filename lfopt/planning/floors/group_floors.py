@@ -30,6 +30,7 @@ from lfopt.planning.modes.mode import is_single
 from lfopt.planning.modes.resident import ResidentMode
 
 LISTED = ("sliced", "gated", "panels")
+MAKING_AGAIN = ("gated", "panels")
 # modes of which growing says what they hold; those of which a floor is found soonest first
 GROWN = ("resident", "lbdf", "strips", "brr")
 
@@ -74,6 +75,10 @@ class GroupFloors:
         if operators not in self._known:
             self._known[operators] = self._floor(operators)
         return self._known[operators]
+
+    def makes_again(self, operators: int) -> bool:
+        """Whether some group with these operators may run in a mode that makes slices again from others."""
+        return any(groups.floor(operators) < NEVER for groups in self.listed if groups.name in MAKING_AGAIN)
 
     def _floor(self, operators: int) -> int:
         """As `floor`: that of these operators together, or of one of them, if that is more."""

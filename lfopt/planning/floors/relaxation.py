@@ -21,7 +21,9 @@ from lfopt.planning.costs.covers import CoverCosts
 from lfopt.planning.costs.group_costs import GroupCosts
 from lfopt.planning.floors.group_floors import GroupFloors
 from lfopt.planning.floors.rooms import Rooms
+from lfopt.planning.floors.streamed import StreamedWeights
 from lfopt.planning.modes import SCHEMES
+from lfopt.planning.modes.brr import BrrMode
 from lfopt.planning.modes.mode import is_single
 from lfopt.planning.steps.limit import never
 
@@ -99,7 +101,13 @@ class CoverRelaxation:
             if flow.producer[m] >= 0 and not flow.is_output[m] and self._sizes[m] >= smallest:
                 counted[m] = self._sizes[m]
         limited = copy(self)
-        limited.limit_room(Rooms(flow, self.costs.hardware, counted, self._room))
+        hardware = self.costs.hardware
+        weights: StreamedWeights | None = None
+        bands = self.costs.modes.get("brr")
+        if not hardware.l2_bytes and isinstance(bands, BrrMode):
+            facts = bands.bands.slices.facts
+            weights = StreamedWeights(flow, hardware, facts, self.costs.groups.own, self._floors.makes_again)
+        limited.limit_room(Rooms(flow, hardware, counted, self._room, weights))
         return limited
 
     def limit_room(self, rooms: Rooms) -> None:

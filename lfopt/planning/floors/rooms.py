@@ -17,6 +17,7 @@ from functools import cached_property
 
 from lfopt.ir import Hardware
 from lfopt.ops import ATTENTION, OPAQUE, Dataflow, bits
+from lfopt.planning.floors.streamed import StreamedWeights
 
 MOST_MAPS = 12  # that stay around a group: of more, what does not fit is counted byte by byte
 
@@ -24,9 +25,20 @@ MOST_MAPS = 12  # that stay around a group: of more, what does not fit is counte
 class Rooms:
     """What does not fit beside each other of maps that may stay."""
 
-    def __init__(self, flow: Dataflow, hardware: Hardware, staying: Sequence[int], room: int) -> None:
-        """`staying`: per map, its bytes if it may stay and counts, else 0; `room`: bytes for all of them."""
+    def __init__(
+        self,
+        flow: Dataflow,
+        hardware: Hardware,
+        staying: Sequence[int],
+        room: int,
+        weights: StreamedWeights | None = None,
+    ) -> None:
+        """`staying`: per map, its bytes if it may stay and counts, else 0; `room`: bytes for all of them.
+
+        `weights`: what groups load again beside maps that stay; None: nothing is known.
+        """
         self.flow = flow
+        self.weights = weights
         self.staying = staying
         self.room = room
         self._counted = sum(1 << m for m, size in enumerate(staying) if size)
@@ -39,15 +51,19 @@ class Rooms:
         """Bytes of maps that a group reads and stores at the least, of those that might stay."""
         reads &= self._counted
         stores &= self._counted
-        size = self._bytes(reads) + self._bytes(stores)
-        if size <= self.room:
+        if not reads | stores:
             return 0
         key = operators, reads, stores
         if key not in self._known:
-            self._known[key] = self._lacking(operators, reads, stores)
+            lacking = self._lacking(operators, reads, stores)
+            if self.weights is not None:
+                lacking = max(lacking, self.weights.lacking_bytes(operators, reads, stores, self._bytes))
+            self._known[key] = lacking
         return self._known[key]
 
     def _lacking(self, operators: int, reads: int, stores: int) -> int:
+        if self._bytes(reads) + self._bytes(stores) <= self.room:
+            return 0
         lacking = self._without_room(reads) + self._without_room(stores)
         for m in bits(stores):
             beside = reads & self._maps_beside(m) & self._read_for(operators, m)
