@@ -28,7 +28,7 @@ SMALLEST = -1.5  # decimal logarithm of the smallest buffer that is drawn, over 
 
 def random_costs(rng: np.random.Generator, graph: Graph) -> GroupCosts:
     """On a chip whose buffer is smaller than most of the network's maps, or larger."""
-    sizes = [2 * tensor.elements for tensor in graph.tensors.values() if tensor.elements > 1]
+    sizes = [2 * tensor.elements for tensor in graph.tensors.values() if tensor.elements > 1] or [2]
     large = [np.median(sizes), max(sizes), np.quantile(sizes, 0.8), sum(sizes) / 4]
     buffer = int(rng.choice(large) * 10 ** rng.uniform(SMALLEST, 0.2)) + 8
     hardware = Hardware(buffer, channel_align=int(rng.choice([1, 1, 4])))

@@ -107,9 +107,13 @@ class SegmentRows:
         """(counts,) int64: rows held at once of a map of which all channels are on chip."""
         own = _readers(computed, reads, m, "rows")
         stop = np.maximum.reduce([needed(read, rows.stop) for rows, read in own])
-        if self.flow.makes(mask, m):
-            stop = computed[self.flow.producer[m]].stop
-        return np.maximum(grid.most(stop - kept_from(own, stop)), 1)
+        if not self.flow.makes(mask, m):
+            return np.maximum(grid.most(stop - kept_from(own, stop)), 1)
+        computed_here = computed[
+            self.flow.producer[m]
+        ]  # all of them are there, those that nothing reads as well
+        low = np.minimum(kept_from(own, computed_here.stop), computed_here.start)
+        return np.maximum(grid.most(computed_here.stop - low), 1)
 
     def passing_rows(
         self, computed: dict[int, AxisSpans], reads: Sequence[Reading], m: int, grid: BlockGrid
