@@ -152,7 +152,9 @@ def plan_among(
         if improved.macs() <= most_macs:
             best = improved
     search.check_found(best.done.choice)
-    result = _taken(best.plan.costs, best.figures, fewest, best.done)
+    proof = best.plan.result
+    space = replace(fewest, lower_bound_bytes=proof.lower_bound_bytes, certificate=proof.certificate)
+    result = _taken(best.plan.costs, best.figures, space, best.done)
     return best.plan, ObjectiveResult(best.done.choice.figures, best.done.bound, result)
 
 

@@ -331,7 +331,7 @@ def find_plan(
         runs = [changed if run is best else run for run in runs]
         best = changed
         lap("chains")
-        bound = bound if copying else costs.proven_bytes(bound, copies)
+        bound = result.lower_bound_bytes if copying else costs.proven_bytes(bound, copies)
     proven = optimal or searched.ended or best.result.dram_bytes <= bound
     bands = up_to(costs, None if config.band_rows == "max" else config.band_rows or BAND_ROWS)
 
@@ -362,6 +362,7 @@ def find_plan(
         if copying and not for_bytes:
             chosen, judged = _judged_among(plans, first_plan, config, deadline, report, most_macs)
             graph, copies, costs, *_ = chosen
+            bound = judged.result.lower_bound_bytes
         else:
             judged = _judged(costs, config, best.result, deadline, report, most_macs if copies else None)
         changed = best._replace(result=judged.result)

@@ -11,7 +11,7 @@ from lfopt.app.config import SearchConfig
 from lfopt.app.deadline import ReportProgress
 from lfopt.app.pipeline import run_search
 from lfopt.app.recompute import covers_without_retention, least_of_covers
-from lfopt.ir import Graph, Plan
+from lfopt.ir import Graph, Plan, computations
 from lfopt.planning import GroupCosts, Traffic
 from lfopt.planning.costs.covers import CoverCosts
 from lfopt.planning.costs.two_levels import bound_with_second_level
@@ -46,6 +46,8 @@ def proven_again(plan: Plan, graph: Graph, time_limit: float | None, report: Rep
         whole = without_copies(graph, plan.copies)
         operators = plan.search.certificate.operators
         network = _costs_of(plan, in_order(whole, operators) if operators else whole)
+        if not _flies(plan):
+            network = network.grounded()
         proven = _certified(plan, network, late)
         if proven >= bound:
             verdict = f"verified by its certificate: {proven:,}"
@@ -80,6 +82,11 @@ def _costs_of(plan: Plan, graph: Graph) -> GroupCosts:
         constraints=plan.search.constraints,
         max_recompute=plan.max_recompute,
     )
+
+
+def _flies(plan: Plan) -> bool:
+    """Whether an operator follows another in flight in a plan: its bound is of such plans then."""
+    return any(step.then for group in plan.groups for step in computations(group.steps))
 
 
 def _certified(plan: Plan, network: GroupCosts, late: Callable[[], bool]) -> int:

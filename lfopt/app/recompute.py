@@ -13,7 +13,7 @@ from lfopt.app.config import Config
 from lfopt.app.deadline import LEAST_SECONDS, Deadline, ReportProgress
 from lfopt.app.first_plan import FirstPlan
 from lfopt.ir import FREE, Copy, Graph
-from lfopt.ir.plan import NO_CERTIFICATE, NOT_LOOKED_FOR, NothingKept
+from lfopt.ir.plan import NO_CERTIFICATE, NOT_LOOKED_FOR, Certificate, NothingKept
 from lfopt.ops import Dataflow
 from lfopt.planning import SCHEMES, GroupCosts, Traffic
 from lfopt.planning.costs.alike import Prices
@@ -130,17 +130,14 @@ def recompute(
     if best is None:
         nothing = unfused(first.costs, "exact")
         best = Recomputed(first.graph, (), first.costs, nothing, optimal=False)
-    least = min(searches.bound, best.result.dram_bytes)
     result = replace(
-        best.result,
-        lower_bound_bytes=least,
+        searches.proven(best).result,
         seconds=searches.spent,
         interrupted=searches.interrupted,
         groups_evaluated=searches.asked + searches.covers.asked,
         nothing_kept=searches.nothing_kept,
-        certificate=searches.certificate,
     )
-    others = tuple(plan for plan in searches.plans if plan.result is not best.result)
+    others = tuple(searches.proven(plan) for plan in searches.plans if plan.result is not best.result)
     return best._replace(result=result, others=others, ended=searches.ended)
 
 
@@ -199,6 +196,13 @@ def _has_floors(costs: GroupCosts) -> bool:
     return costs.constraints == FREE and costs.traffic is Traffic.TILED
 
 
+class _Proof(NamedTuple):
+    """Bytes that no plan of a space moves less than."""
+
+    bytes: int
+    certificate: Certificate = NO_CERTIFICATE  # what proves it, where more than compulsory bytes are
+
+
 class _Searches:
     """The searches of one network, which share prices and the time that is left."""
 
@@ -215,8 +219,9 @@ class _Searches:
         self.plans: list[Recomputed] = []  # the best of each search
         self.asked = 0  # groups that were priced
         self.cover: Sequence[int] = ()  # groups of the best one, in executable order
-        self.bound = first.costs.bounds.recomputing_bytes  # no plan moves less
-        self.certificate = NO_CERTIFICATE  # what proves it, where more than that is needed
+        # no plan moves less whose operators fly as in the network, and none in which nothing is in flight
+        self.flying = _Proof(first.costs.bounds.recomputing_bytes)
+        self.grounded = self.flying
         self.covers = CoverCosts(first.costs)  # prices of the groups of covers
         self.unkept_bytes = 0  # no cover by these prices moves less
         self.turn_end = inf  # seconds after which the turn of a proof is over: each has several
@@ -254,6 +259,9 @@ class _Searches:
     def _late_for_bound(self) -> bool:
         return self.limit is not None and self.spent > self.limit * BOUND_END
 
+    def _late_for_search(self) -> bool:
+        return self.limit is not None and self.spent > self.limit
+
     def _late_bounds(self) -> bool:
         return self.deadline.late("bounds")
 
@@ -286,6 +294,7 @@ class _Searches:
         self._end_turn_at(BOUND_END)
         self._prove(least, report)
         self._nothing_in_flight()
+        self._prove_grounded(report)
 
     def _begin_turn(self, share: float) -> None:
         """Let a proof have so much of the time that is left."""
@@ -387,10 +396,39 @@ class _Searches:
             return
         if report is not None:
             report("covers: bound", 1.0)
-        bound = least.bound(self.cover)
-        if bound > self.bound:
-            self.bound = bound
-            self.certificate = written(self.first.costs.dataflow, least.bounds.claims())
+        self.flying = self._better_proof(self.flying, self.first.costs, least)
+
+    def _better_proof(self, known: _Proof, costs: GroupCosts, least: LeastOfCovers) -> _Proof:
+        """The better of a proof and what a search proves."""
+        bound = least.bound(self.cover if costs is self.first.costs else self._best_groups())
+        if bound <= known.bytes:
+            return known
+        return _Proof(bound, written(costs.dataflow, least.bounds.claims()))
+
+    def _best_groups(self) -> Sequence[int]:
+        return () if self.best is None else self.best.result.groups
+
+    def _prove_grounded(self, report: ReportProgress | None) -> None:
+        """How few bytes any plan moves in which nothing is in flight, if the best is one."""
+        if self.best is None or not self._is_grounded(self.best):
+            return
+        least = LeastOfCovers.of(self.plain, self._late_for_search, self._late_for_search)
+        if least is None:
+            return
+        if report is not None:
+            report("covers: bound with nothing in flight", 1.0)
+        self.grounded = self._better_proof(self.grounded, self.plain, least)
+
+    def _is_grounded(self, plan: Recomputed) -> bool:
+        """Whether nothing is in flight in a plan, where something could be."""
+        return plan.costs is self.plain and any(call.then for call in self.first.costs.dataflow.calls)
+
+    def proven(self, plan: Recomputed) -> Recomputed:
+        """A plan with what is proven of its space: operators in flight as in the network, or none."""
+        proof = self.grounded if self._is_grounded(plan) else self.flying
+        least = min(proof.bytes, plan.result.dram_bytes)
+        result = replace(plan.result, lower_bound_bytes=least, certificate=proof.certificate)
+        return plan._replace(result=result)
 
     def _nothing_in_flight(self) -> None:
         """Every operator by itself, if there is much time left."""

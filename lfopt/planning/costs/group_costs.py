@@ -184,6 +184,11 @@ class GroupCosts:
             self._unfused[key] = GroupCosts(flow, self.hardware, self.traffic, **space)
         return self._unfused[key]
 
+    def grounded(self) -> GroupCosts:
+        """Costs of the same network in the same space, with nothing in flight."""
+        flow = Dataflow.of(self.dataflow.graph)
+        return GroupCosts(flow, self.hardware, self.traffic, **self._space(self.scheme))
+
     def copies_of(self, copies: Sequence[Copy]) -> tuple[Copy, ...]:
         """Those of some copies that the network has."""
         names = {operator.name for operator in self.dataflow.graph.operators}
@@ -215,14 +220,16 @@ class GroupCosts:
                 yield self._like(name, self.hardware)
 
     def _like(self, scheme: str, hardware: Hardware) -> GroupCosts:
-        space = {
+        return GroupCosts(self.dataflow, hardware, self.traffic, known=self, **self._space(scheme))
+
+    def _space(self, scheme: str) -> dict[str, Any]:
+        return {
             "scheme": scheme,
             "epilogue": self.epilogue,
             "max_recompute": self.max_recompute,
             "constraints": self.constraints,
             "late": self.late,
         }
-        return GroupCosts(self.dataflow, hardware, self.traffic, known=self, **space)
 
     # -- whole groups ----------------------------------------------------------------------------------------
 
