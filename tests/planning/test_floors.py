@@ -9,7 +9,7 @@ from lfopt.app import api
 from lfopt.app.certificates import certified, written
 from lfopt.app.recompute import LeastOfCovers, covers_without_retention, least_of_covers
 from lfopt.frontend import from_model
-from lfopt.ir import Graph, Hardware
+from lfopt.ir import Graph, Hardware, computations
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts
 from lfopt.planning.costs.covers import CoverCosts
@@ -162,6 +162,55 @@ def test_a_plan_with_nothing_in_flight_has_the_bound_of_such_plans() -> None:
     checked = api.check(found, prove=True)
     assert not checked.wrong
     assert "not verified" not in checked.bound
+
+
+def random_chain(rng: np.random.Generator) -> Graph:
+    """Convolutions on small maps, with additions behind some of them."""
+    net = Net("chain", seed=0, weights=False)
+    channels = int(rng.choice([8, 16, 32]))
+    side = int(rng.choice([2, 4, 6, 8]))
+    first = net.image((1, channels, side, side))
+    x = net.conv("first", first, channels)
+    earlier = first
+    for k in range(int(rng.integers(2, 7))):
+        kind = rng.choice(
+            ["depthwise", "pointwise", "full", "relu", "remember", "add"], p=[0.2, 0.3, 0.2, 0.1, 0.1, 0.1]
+        )
+        act = "relu" if rng.random() < 0.4 else None
+        if kind == "depthwise":
+            x = net.conv(f"depthwise{k}", x, channels, 3, group=channels, act=act)
+        elif kind in ("pointwise", "full"):
+            channels = int(channels * rng.choice([1, 1, 2]))
+            stride = 2 if x.shape[2] >= 4 and rng.random() < 0.2 else 1
+            x = net.conv(f"conv{k}", x, channels, 1 if kind == "pointwise" else 3, stride=stride, act=act)
+        elif kind == "relu":
+            x = net.act(x, "relu")
+        elif kind == "remember":
+            earlier = x
+        elif earlier.shape == x.shape and earlier is not x:
+            x = net.add(f"add{k}", x, earlier)
+    return from_model(net.model(first, x, "chain"))
+
+
+def test_no_plan_of_a_chain_of_convolutions_moves_less_than_the_bound_of_its_kind() -> None:
+    """Maps are about as large as the buffer: some stay, others do not, and weights pass beside them."""
+    tight = 0
+    for seed in some(range(300)):
+        rng = np.random.default_rng(seed)
+        graph = random_chain(rng)
+        sizes = [2 * tensor.elements for tensor in graph.tensors.values()]
+        buffer = int(rng.choice(sizes) * rng.uniform(0.6, 2.6)) + 64
+        chip = Hardware(buffer, channel_align=int(rng.choice([1, 1, 4])))
+        plan = api.search(graph, hardware=chip, scheme="all").plan
+        if not all(group.steps for group in plan.groups):
+            continue
+        costs = GroupCosts.of(graph, chip, scheme="all")
+        if not any(step.then for group in plan.groups for step in computations(group.steps)):
+            costs = costs.grounded()
+        bound = least_of_covers(costs, [1 << i for i in range(len(costs.dataflow))])
+        assert bound <= plan.totals.dram_bytes, seed
+        tight += bound == plan.totals.dram_bytes
+    assert tight > few(100)
 
 
 def test_no_plan_moves_less_than_the_bound() -> None:
