@@ -19,12 +19,11 @@ import numpy as np
 from lfopt.fusion import CostModel
 from lfopt.ir import Figures
 from search.objectives import Choice, best_of, first_of
-from search.weighted import CostWeights, Evaluator, Run, WeightedModel
+from search.weighted import CostWeights, Evaluator, Run, WeightedModel, bounded
 
 Vector = tuple[int, int, int]  # of bytes, cycles and pJ, or weights of them
 AXES = {name: k for k, name in enumerate(Figures._fields)}
 TIE = 1 << 40  # how much more a weighted sum counts than the plain one, which breaks ties
-LARGEST = 1 << 126  # of weighted sums: below what a search takes for infinite
 # of the range of an axis, by which the reference point of a hypervolume lies behind the worst point
 MARGIN = 0.1
 BEND = 0.1  # of the whole fall, by which a knee must lie below the chord
@@ -156,9 +155,8 @@ class _Hull:
     def _bounded(self, weights: Vector) -> Vector:
         """Weights of the same direction, rounded where weighted sums would exceed LARGEST."""
         largest = max((figure for point in self.points for figure in point), default=0)
-        most = LARGEST // (4 * TIE * max(largest, 1))  # where nothing moves, all figures are 0
-        over = max(weights) // most + 1
-        return (weights[0] // over, weights[1] // over, weights[2] // over)
+        dram_bytes, cycles, energy_pj = bounded(weights, largest, TIE)
+        return dram_bytes, cycles, energy_pj
 
     def add(self, point: Vector) -> None:
         """Add a corner, and queue the weights of the planes through it and others."""

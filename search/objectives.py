@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, get_args
 from lfopt.fusion import CostModel
 from lfopt.ir import Figures
 from search.result import Result
-from search.weighted import CostWeights, Evaluator, Run, WeightedModel
+from search.weighted import CostWeights, Evaluator, Run, WeightedModel, bounded
 
 ObjectiveName = Literal["bytes", "cycles", "energy", "edp"]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
@@ -284,10 +284,10 @@ class _Search:
             if gap is None or self.stopped or gap.promise >= self.objective.value(self.best.figures):
                 break
             waiting.remove(gap)
-            per_pj, per_cycle = gap.normal
-            if per_pj <= 0 or per_cycle <= 0:
+            if min(gap.normal) <= 0:
                 settled.append(gap)
                 continue
+            per_pj, per_cycle = bounded(gap.normal, max(*gap.first, *gap.second), UNIT)
             choice, last = self.solve(CostWeights(1, per_cycle * UNIT, per_pj * UNIT))
             line = _Support(per_pj, per_cycle, last.lower_bound_bytes // UNIT)
             for part in gap.divided(choice.figures, line):

@@ -19,6 +19,19 @@ from search.result import Result
 Evaluator = Callable[[int], Sequence[Figures]]
 
 
+LARGEST = 1 << 126  # of weighted sums: below what a search takes for infinite
+
+
+def bounded(weights: Sequence[int], largest: int, factor: int) -> tuple[int, ...]:
+    """Weights of the same direction, rounded where weighted sums of figures would exceed LARGEST.
+
+    `largest`: of the figures; `factor`: by which the weights are multiplied.
+    """
+    most = LARGEST // (4 * factor * max(largest, 1))  # where nothing moves, all figures are 0
+    over = max(weights) // most + 1
+    return tuple(weight // over for weight in weights)
+
+
 class CostWeights(NamedTuple):
     """Weights of a byte, a cycle and a picojoule: whole numbers."""
 

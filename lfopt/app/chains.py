@@ -47,9 +47,13 @@ def with_chains(
             return best._replace(result=replace(best.result, interrupted=True))
         dram_bytes = plan.costs.dram_bytes(groups)
         if dram_bytes < best.result.dram_bytes and macs_of(plan.costs, groups) <= most_macs:
-            proof = min(plan.result.lower_bound_bytes, dram_bytes), plan.result.certificate
-            linked = replace(best.result, groups=groups, dram_bytes=dram_bytes)
-            linked = replace(linked, lower_bound_bytes=proof[0], certificate=proof[1])
+            linked = replace(
+                best.result,
+                groups=groups,
+                dram_bytes=dram_bytes,
+                lower_bound_bytes=min(plan.result.lower_bound_bytes, dram_bytes),
+                certificate=plan.result.certificate,
+            )
             best = plan._replace(result=linked)
     return best
 

@@ -202,6 +202,13 @@ class _Proof(NamedTuple):
     bytes: int
     certificate: Certificate = NO_CERTIFICATE  # what proves it, where more than compulsory bytes are
 
+    def or_better(self, costs: GroupCosts, least: LeastOfCovers, start: Sequence[int]) -> _Proof:
+        """The better of this and what a search of the space of `costs` proves; `start`: groups of a cover."""
+        bound = least.bound(start)
+        if bound <= self.bytes:
+            return self
+        return _Proof(bound, written(costs.dataflow, least.bounds.claims()))
+
 
 class _Searches:
     """The searches of one network, which share prices and the time that is left."""
@@ -396,17 +403,7 @@ class _Searches:
             return
         if report is not None:
             report("covers: bound", 1.0)
-        self.flying = self._better_proof(self.flying, self.first.costs, least)
-
-    def _better_proof(self, known: _Proof, costs: GroupCosts, least: LeastOfCovers) -> _Proof:
-        """The better of a proof and what a search proves."""
-        bound = least.bound(self.cover if costs is self.first.costs else self._best_groups())
-        if bound <= known.bytes:
-            return known
-        return _Proof(bound, written(costs.dataflow, least.bounds.claims()))
-
-    def _best_groups(self) -> Sequence[int]:
-        return () if self.best is None else self.best.result.groups
+        self.flying = self.flying.or_better(self.first.costs, least, self.cover)
 
     def _prove_grounded(self, report: ReportProgress | None) -> None:
         """How few bytes any plan moves in which nothing is in flight, if the best is one."""
@@ -417,7 +414,7 @@ class _Searches:
             return
         if report is not None:
             report("covers: bound with nothing in flight", 1.0)
-        self.grounded = self._better_proof(self.grounded, self.plain, least)
+        self.grounded = self.grounded.or_better(self.plain, least, self.best.result.groups)
 
     def _is_grounded(self, plan: Recomputed) -> bool:
         """Whether nothing is in flight in a plan, where something could be."""

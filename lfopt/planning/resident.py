@@ -118,13 +118,13 @@ class Resident:
         key = m, users
         if key not in self._lasting:
             flow = self.dataflow
-            behind = 0
+            descendants = 0
             for i in bits(users):
-                behind |= flow.descendants[i]
-            before = 0
+                descendants |= flow.descendants[i]
+            ancestors = 0
             for i in bits(users & flow.readers[m]):
-                before |= flow.ancestors[i]
-            self._lasting[key] = behind & before
+                ancestors |= flow.ancestors[i]
+            self._lasting[key] = descendants & ancestors
         return self._lasting[key]
 
     def weights(self, mask: int) -> int:

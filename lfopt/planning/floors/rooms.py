@@ -51,19 +51,19 @@ class Rooms:
         """Bytes of maps that a group reads and stores at the least, of those that might stay."""
         reads &= self._counted
         stores &= self._counted
-        if not reads | stores:
+        fits = self._bytes(reads) + self._bytes(stores) <= self.room
+        streams = self.weights is not None and operators & self.weights.mask
+        if fits and not (streams and reads | stores):
             return 0
         key = operators, reads, stores
         if key not in self._known:
-            lacking = self._lacking(operators, reads, stores)
+            lacking = 0 if fits else self._lacking(operators, reads, stores)
             if self.weights is not None:
                 lacking = max(lacking, self.weights.lacking_bytes(operators, reads, stores, self._bytes))
             self._known[key] = lacking
         return self._known[key]
 
     def _lacking(self, operators: int, reads: int, stores: int) -> int:
-        if self._bytes(reads) + self._bytes(stores) <= self.room:
-            return 0
         lacking = self._without_room(reads) + self._without_room(stores)
         for m in bits(stores):
             beside = reads & self._maps_beside(m) & self._read_for(operators, m)

@@ -128,40 +128,39 @@ class StreamedWeights:
         ]
         if not passing:
             return 0
-        before = [(self.sizes[x], self._on_the_way(operators, x, leaves)) for x in bits(enters)]
-        return max(self._again_for(operators, i, enters, before, leaves) for i in passing)
+        entering = [(self.sizes[x], self._on_the_way(operators, x, leaves)) for x in bits(enters)]
+        return max(self._again_for(operators, i, enters, entering, leaves) for i in passing)
 
     def _again_for(
         self,
         operators: int,
         op: int,
         enters: int,
-        before: Sequence[tuple[int, dict[int, float]]],
+        entering: Sequence[tuple[int, dict[int, float]]],
         leaves: int,
     ) -> int:
-        """The same of one contraction. `before`: of each map that stayed, its bytes, and `_on_the_way`."""
+        """The same of one contraction. `entering`: of each map that stayed, its bytes, and `_on_the_way`."""
         contraction = self.contractions[op]
         a = contraction.operand
         if not (enters >> a & 1 or self.flow.makes(operators, a)):
             return 0
         whole = self.sizes[a]
         # maps that stayed and are read for it, each with the smallest map on the way
-        read = [(size, way[a]) for size, way in before if a in way]
-        behind = max(self._behind(operators, contraction.result, leaves), default=0)
-        size_of_read = max((size for size, _ in read), default=0)
-        full = max([whole + behind, *(size + (0 if way == inf else way) for size, way in read)])
-        in_slices = max(
-            [behind, size_of_read, *(size + min(behind, way, contraction.sums_bytes) for size, way in read)]
-        )
-        if min(full, in_slices) <= self.room:
+        read = [(size, way[a]) for size, way in entering if a in way]
+        largest_read = max((size for size, _ in read), default=0)
+        staying = max(self._staying_results(operators, contraction.result, leaves), default=0)
+        need_whole = max([whole + staying, *(size + (0 if way == inf else way) for size, way in read)])
+        sums = contraction.sums_bytes
+        need_in_slices = max([staying, largest_read, *(size + min(staying, way, sums) for size, way in read)])
+        if min(need_whole, need_in_slices) <= self.room:
             return 0
         room = self.weight_room
-        beside = 0
+        taken = 0  # of the room, by maps
         if not room:
             room = self.room
-            beside = max([behind, *(size for size, way in read if way == inf)])
+            taken = max([staying, *(size for size, way in read if way == inf)])
         size = contraction.weight_bytes
-        return min(max(size + beside - room, 0), size)
+        return min(max(size + taken - room, 0), size)
 
     def _on_the_way(self, operators: int, x: int, leaves: int) -> dict[int, float]:
         """By map that depends on a map in the group: bytes of the smallest map on the way; inf of itself."""
@@ -186,7 +185,7 @@ class StreamedWeights:
         shapes = flow.maps[m].shape, flow.maps[x].shape
         return shapes[0] == shapes[1] and self._row_bytes[m] == self._row_bytes[x]
 
-    def _behind(self, operators: int, c: int, leaves: int) -> list[int]:
+    def _staying_results(self, operators: int, c: int, leaves: int) -> list[int]:
         """Bytes of the smallest map on the way from a map to each that is to stay, slice by slice."""
         flow = self.flow
         way = {c: self.sizes[c]}

@@ -106,14 +106,12 @@ class SegmentRows:
     ) -> Ints:
         """(counts,) int64: rows held at once of a map of which all channels are on chip."""
         own = _readers(computed, reads, m, "rows")
-        stop = np.maximum.reduce([needed(read, rows.stop) for rows, read in own])
         if not self.flow.makes(mask, m):
+            stop = np.maximum.reduce([needed(read, rows.stop) for rows, read in own])
             return np.maximum(grid.most(stop - kept_from(own, stop)), 1)
-        computed_here = computed[
-            self.flow.producer[m]
-        ]  # all of them are there, those that nothing reads as well
-        low = np.minimum(kept_from(own, computed_here.stop), computed_here.start)
-        return np.maximum(grid.most(computed_here.stop - low), 1)
+        ahead = computed[self.flow.producer[m]]  # rows of it that nothing reads are there as well
+        low = np.minimum(kept_from(own, ahead.stop), ahead.start)
+        return np.maximum(grid.most(ahead.stop - low), 1)
 
     def passing_rows(
         self, computed: dict[int, AxisSpans], reads: Sequence[Reading], m: int, grid: BlockGrid
