@@ -20,6 +20,7 @@ BUILT = FOLDER / "accelerator_256k.yaml"  # the accelerator of hw_rtl
 UNITS = {  # of a field, where its name does not end with it
     "dram_row_align": "bytes",
     "channel_align": "elements",
+    "block_channels": "output channels",
     "constant_align": "bytes",
     "parameter_channels": "channels",
     "parameter_tables": "tables",
@@ -58,6 +59,7 @@ DEFAULTS_FROM = {  # where a default comes from; all others describe the acceler
     **dict.fromkeys(
         ("dram_row_align", "channel_align", "constant_align"), "no padding, as in the papers' formulas"
     ),
+    "block_channels": "as `channel_align`; of a balanced plan, as `mac_columns`",
     "parameter_store_bytes": "chips of the papers have none",
     "parameter_tables": "no number of their own",
     "clock_hz": "assumed",

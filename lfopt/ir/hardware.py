@@ -31,7 +31,9 @@ LEAST_0 = frozenset(
 )  # fields that may be 0
 TEXTS = frozenset("name source".split())  # fields that are read by people
 # fields that may be null
-OPTIONAL = frozenset("weight_bytes weight_bits bias_bytes dram_bytes_per_second l2_port_bytes".split())
+OPTIONAL = frozenset(
+    "weight_bytes weight_bits bias_bytes block_channels dram_bytes_per_second l2_port_bytes".split()
+)
 UNSAID = {"unsaid": True}  # metadata of a field that files leave out where it has its default
 # the most of fields that have a limit of their own
 MOST = {"byte_slack": 1, "weight_bits": 64, "dram_bytes_per_second": 1 << 50}
@@ -131,6 +133,8 @@ class Hardware:
     dram_row_align: int = 1  # bytes: a row in DRAM is padded up to a multiple of this
     # elements: on chip, channels are padded up to a multiple of this; tilings cut them between such blocks
     channel_align: int = 1
+    # output channels that a block of weights has at the least where weights stream past; None: channel_align
+    block_channels: int | None = field(default=None, metadata=UNSAID)
     # bytes: a block of a constant that is loaded takes up a multiple of this, in DRAM and on chip
     constant_align: int = 1
     # a store for factors and tables of quantised operators; 0: they come with the commands, uncounted
@@ -286,6 +290,15 @@ class Hardware:
         if weights < self.weight_buffer_bytes:
             return maps
         return NEVER
+
+    @property
+    def narrowest_block(self) -> int:
+        """Output channels of the narrowest blocks that weights stream past in.
+
+        >>> Hardware(1024, channel_align=16, block_channels=24).narrowest_block
+        32
+        """
+        return round_up(self.block_channels or 1, self.channel_align)
 
     @property
     def buffer_byte_pj(self) -> float:

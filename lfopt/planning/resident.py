@@ -47,12 +47,12 @@ class Resident:
 
     Nothing depends on the size of the buffer.
 
-    Blocks of weights are `width` output channels wide: by default `channel_align`, the narrowest on chip.
+    Blocks of weights are `width` output channels wide: by default the narrowest on chip.
     """
 
     def __init__(self, dataflow: Dataflow, hardware: Hardware, width: int | None = None) -> None:
         self.dataflow = dataflow
-        self.width = width or hardware.channel_align
+        self.width = width or hardware.narrowest_block
         self.layout = BufferLayout(dataflow, hardware)
         self._map_bytes = [m.rows * hardware.row_bytes(m) for m in dataflow.maps]
         self._constants = [

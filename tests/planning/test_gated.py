@@ -129,11 +129,11 @@ def case(seed: int, *, integers: bool = False) -> Case | None:
 def _found(
     graph: Graph, inputs: Values, costs: GroupCosts, scheme: tuple[int, ...], plan: Plan, mask: int
 ) -> Case:
-    choices, (_, choice) = (
-        gated(costs).choices(mask),
-        gated(costs)._widened(mask, costs.hardware.buffer_bytes),
-    )
-    assert choices is not None
+    beta = costs.hardware.buffer_bytes
+    choices = gated(costs).choices(mask)
+    cheapest = gated(costs).cheapest(mask, beta)
+    assert choices is not None and cheapest is not None
+    _, choice = gated(costs)._widened(mask, beta, cheapest)
     plan = replace(plan, totals=totals_of(costs.unfused(), plan.groups, costs.least_bytes))
     return Case(graph, inputs, costs, scheme, plan, plan.groups[scheme.index(mask)], choices, choice)
 

@@ -67,7 +67,7 @@ class BandedGroups:
     """Buffer needs and schedules of the groups of one dataflow in mode brr, memoised.
 
     Only `cheapest` asks for the size of the buffer. Slices of maps and blocks of weights are `width` channels
-    wide: by default `channel_align`, the narrowest on chip. `wide`: see `SliceSizes`. `most_macs`:
+    wide: by default the narrowest on chip. `wide`: see `SliceSizes`. `most_macs`:
     multiply-accumulates that a group may do; None: as many as bands make again.
     """
 
@@ -82,7 +82,7 @@ class BandedGroups:
     ) -> None:
         self.dataflow = dataflow
         self.most_macs = most_macs
-        self.slices = SliceSizes(dataflow, hardware, width or hardware.channel_align, wide=wide)
+        self.slices = SliceSizes(dataflow, hardware, width or hardware.narrowest_block, wide=wide)
         self._grids: dict[int, BlockGrid] = {}
         self._latest: tuple[int, tuple[dict[str, int], dict[int, tuple[Streamed, ...]]]] = (0, ({}, {}))
         self._floors: dict[int, int] = {}

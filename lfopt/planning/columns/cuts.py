@@ -52,30 +52,31 @@ class CutGroups(Generic[CutType]):
 
     def __init__(self, groups: Groups) -> None:
         self.groups = groups
-        self._choices: dict[int, tuple[CutType, ...]] = {}
+        self._choices: dict[tuple[int, int], tuple[CutType, ...]] = {}  # by group and rows made at a time
 
     @abstractmethod
-    def _ways(self, mask: int) -> Iterable[CutType]:
-        """The ways that are worth trying, in any order."""
+    def _ways(self, mask: int, rows: int) -> Iterable[CutType]:
+        """The ways that are worth trying, in any order; `rows`: of a result, made at a time."""
 
     @abstractmethod
     def nest(self, mask: int, choice: CutType) -> GroupNest:
         """How the group runs."""
 
-    def choices(self, mask: int) -> tuple[CutType, ...]:
+    def choices(self, mask: int, rows: int = 1) -> tuple[CutType, ...]:
         """All ways to cut the group that are worth trying: fewest bytes first, of equals fewest blocks."""
-        if mask not in self._choices:
+        key = mask, rows
+        if key not in self._choices:
             if len(self._choices) >= KEPT:
                 self._choices.clear()
-            ways = () if mask & ~self.able else self._ways(mask)
-            self._choices[mask] = tuple(
+            ways = () if mask & ~self.able else self._ways(mask, rows)
+            self._choices[key] = tuple(
                 sorted(ways, key=lambda way: (way.read + way.written, way.blocks, way.buffer_bytes))
             )
-        return self._choices[mask]
+        return self._choices[key]
 
-    def cheapest(self, mask: int, beta: int) -> CutType | None:
-        """The first way that fits strictly; None if none does."""
-        return next((choice for choice in self.choices(mask) if choice.buffer_bytes < beta), None)
+    def cheapest(self, mask: int, beta: int, rows: int = 1) -> CutType | None:
+        """The first way that fits strictly, with so many rows of a result at a time; None if none does."""
+        return next((choice for choice in self.choices(mask, rows) if choice.buffer_bytes < beta), None)
 
     def least(self, mask: int) -> CutType | None:
         """The way that takes the least buffer."""

@@ -60,7 +60,7 @@ class PatchGroups(CutGroups[PatchSize]):
         rows = min(tensor.rows for tensor in results)
         return rows, min(column_count(tensor.shape) for tensor in results)
 
-    def _ways(self, mask: int) -> Iterator[PatchSize]:
+    def _ways(self, mask: int, rows: int) -> Iterator[PatchSize]:
         """All widths of each height at once."""
         if not self._has_rows_and_columns(mask):
             return

@@ -35,6 +35,7 @@ class StripPartition(NamedTuple):
     buffer_bytes: int  # F_beta, bytes
     read: int  # DRAM bytes of maps
     written: int  # DRAM bytes of results
+    rows: int  # of a result that are made at a time
 
 
 class StripGroups(CutGroups[StripPartition]):
@@ -59,7 +60,7 @@ class StripGroups(CutGroups[StripPartition]):
             return 1
         return min((column_count(flow.maps[m].shape) for m in flow.leaving(mask)), default=1)
 
-    def _ways(self, mask: int) -> Iterator[StripPartition]:
+    def _ways(self, mask: int, rows: int) -> Iterator[StripPartition]:
         """Widest strips first."""
         flow = self.groups.dataflow
         count = self.columns(mask)
@@ -70,24 +71,24 @@ class StripGroups(CutGroups[StripPartition]):
         if grid is None:
             ways = column_blocks(count, narrowest, MOST_STRIPS)
             grid = self._grids[count, narrowest] = BlockGrid(ways)
-        nest = self._nest(mask, grid.ways[0])
+        nest = self._nest(mask, grid.ways[0], rows)
         assert isinstance(nest.root, BlockLoop), "strips are blocks of a loop"
         price = self.pricing.price(mask, nest, {nest.root: grid})
         cut = (m for m in flow.touched(mask) if column_count(flow.maps[m].shape) > 1)
         valid = self.sensible(price, nest.root, cut)
         valid &= price.macs <= self.groups.most_macs(mask, self.recompute)
         for blocks, need, read, written in self.sizes(price, grid, valid):
-            yield StripPartition(blocks.size, blocks.count, need, read, written)
+            yield StripPartition(blocks.size, blocks.count, need, read, written, rows)
 
     def nest(self, mask: int, choice: StripPartition) -> GroupNest:
         """Line buffers in a loop over strips."""
-        return self._nest(mask, Blocks.of_size(choice.columns, self.columns(mask)))
+        return self._nest(mask, Blocks.of_size(choice.columns, self.columns(mask)), choice.rows)
 
-    def _nest(self, mask: int, blocks: Blocks) -> GroupNest:
+    def _nest(self, mask: int, blocks: Blocks, band_rows: int) -> GroupNest:
         """A map without columns stays if it is on chip whole."""
         flow = self.groups.dataflow
-        rings = self.groups.line_buffers.ring_rows(mask)
-        loop = BlockLoop("columns", blocks, RowLeaf(tuple(bits(mask))))
+        rings = self.groups.line_buffers.ring_rows(mask, band_rows)
+        loop = BlockLoop("columns", blocks, RowLeaf(tuple(bits(mask)), band_rows=band_rows))
         homes: dict[Held, Node] = {w.name: loop for i in bits(mask) for w in flow.weights[i]}
         homes |= {m: loop if self._stays(m, rings[m]) else loop.body for m in flow.touched(mask)}
         return GroupNest(loop, homes, complete=True)

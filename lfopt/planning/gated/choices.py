@@ -16,6 +16,9 @@ MOST_PARTS = 8  # of the output channels, made one after the other
 ROUNDING = 1e-9  # of multiply-accumulates, which are capped in floating point
 
 
+MOST_TRADED = 2  # DRAM bytes that a choice of fewer multiply-accumulates may move, over the fewest
+
+
 class Choices:
     """The choices of one group."""
 
@@ -38,7 +41,7 @@ class Choices:
             if remakes:
                 return (only, only._replace(stays=True, again=True))
             return (only,)
-        step = sizes.hardware.channel_align
+        step = sizes.hardware.narrowest_block
         # each part gates all slices again
         most = 1 if any(sizes.flow.macs[i] for i in sizes.block.behind) else MOST_PARTS
         parts = sorted(
@@ -104,6 +107,23 @@ class Choices:
                     if best is None or _rank(choice) < _rank(best):
                         best = choice
         return best
+
+    def of_fewer_macs(self, beta: int) -> Iterator[GatedChoice]:
+        """Choices that fit, the fewest DRAM bytes first, each of fewer multiply-accumulates than the last.
+
+        None moves more than MOST_TRADED times what the first one does.
+        """
+        first = self.cheapest(beta)
+        if first is None:
+            return
+        most = MOST_TRADED * first.dram.total
+        options = (option for option in self.options if self._at_least(option, beta) <= most)
+        every = [choice for option in options for choice in self._fitting(option, beta)]
+        fewest = first.macs + 1
+        for choice in sorted(every, key=_rank):
+            if choice.macs < fewest and choice.dram.total <= most:
+                fewest = choice.macs
+                yield choice
 
     @cached_property
     def _rounded(self) -> bool:

@@ -430,7 +430,7 @@ class Sizes:
     def widths(self) -> tuple[int, ...]:
         """Channels of a slice, the fewest first."""
         powers = list[int]()
-        width = self.hardware.channel_align
+        width = self.hardware.narrowest_block
         while width < self.channels:
             powers.append(width)
             width *= 2

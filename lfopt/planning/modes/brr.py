@@ -48,7 +48,7 @@ class BrrMode(ExecutionMode):
     @cached_property
     def bands(self) -> BandedGroups:
         """Needs and schedules with slices as narrow as the chip allows."""
-        return self._bands(self.groups.hardware.channel_align, wide=False)
+        return self._bands(self.groups.hardware.narrowest_block, wide=False)
 
     def _bands(self, width: int, *, wide: bool) -> BandedGroups:
         """Needs and schedules with slices of `width` channels."""
@@ -101,7 +101,7 @@ class BrrMode(ExecutionMode):
                     kept.setdefault((one.bands, one.start), one)
         for banded in kept.values():
             yield self._way(mask, beta, once, self.bands, banded)
-        wide = self._bands(self.groups.hardware.channel_align, wide=True)
+        wide = self._bands(self.groups.hardware.narrowest_block, wide=True)
         room = self.groups.hardware.weight_buffer_bytes or beta
         for banded in wide.summing(mask, first.bands) if first.pass_bytes >= room else ():
             if banded.buffer_bytes < beta and banded.weight_bytes == first.weight_bytes:

@@ -24,13 +24,22 @@ from lfopt.planning.columns.patches import PatchGroups
 from lfopt.planning.columns.strips import MOST_STRIPS, StripGroups
 from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes.lbdf import LbdfMode
-from lfopt.planning.modes.mode import NEVER, Scheduled, SearchSpace, TrafficTerms, weight_uses
+from lfopt.planning.modes.mode import (
+    NEVER,
+    ModeOption,
+    Scheduled,
+    SearchSpace,
+    TrafficTerms,
+    weight_uses,
+)
 from lfopt.planning.nest.lowering import lower
 from lfopt.planning.nest.places import Placement
 from lfopt.planning.nest.price import NestPricing
 from lfopt.planning.nest.spans import lowest, needed
 from lfopt.planning.nest.tree import GroupNest
 from lfopt.planning.steps.layout import BufferLayout
+
+TALLEST_STEP = 16  # rows of a result that strips make at a time, at the most
 
 
 class CutColumnsMode(LbdfMode):
@@ -47,20 +56,30 @@ class CutColumnsMode(LbdfMode):
         choice = None if bound is not None and bound >= beta else self.cuts.cheapest(mask, beta)
         if choice is None:
             return None
+        return self._cost(mask, once, choice)
+
+    def _cost(self, mask: int, once: int, choice: ColumnCut) -> Cost:
         read, written, _, _ = self.groups.once_by_class(mask)
         moved = once - read - written + choice.read + choice.written
         return Cost(moved, choice.buffer_bytes, self.key, choice.buffer_bytes)
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
         """Rows one at a time."""
-        choice = self.cuts.cheapest(mask, beta)
+        return self._terms(mask, self._chosen(mask, beta))
+
+    def _chosen(self, mask: int, beta: int) -> ColumnCut:
+        choice: ColumnCut | None = self.cuts.cheapest(mask, beta)
         assert choice is not None, "a group in this mode fits in some cut"
+        return choice
+
+    def _terms(self, mask: int, choice: ColumnCut) -> TrafficTerms:
         return TrafficTerms(replace(self.groups.once(mask), input=choice.read, output=choice.written))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """See `CutGroups.nest`."""
-        choice = self.cuts.cheapest(mask, beta)
-        assert choice is not None, "a group in this mode fits in some cut"
+        return self._schedule(mask, self._chosen(mask, beta))
+
+    def _schedule(self, mask: int, choice: ColumnCut) -> Scheduled:
         layout = self._layout
         nest = self.cuts.nest(mask, choice)
         make = partial(lower, layout, mask, nest, self.groups.line_buffers)
@@ -135,6 +154,21 @@ class StripsMode(CutColumnsMode):
         """`space.max_recompute` caps the multiply-accumulates of a group."""
         super().__init__(groups, space)
         self.cuts = StripGroups(groups, space.max_recompute)
+
+    def options(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
+        """The strips of the fewest bytes with one row of a result at a time, with two, with four and so on.
+
+        Taller steps are fewer, and their strips narrower: more of the halo is moved and made again.
+        """
+        most = max(self.groups.dataflow.heights[i] for i in bits(self.groups.dataflow.sinks(mask)))
+        rows = 1
+        while rows <= min(most, TALLEST_STEP):
+            choice = self.cuts.cheapest(mask, beta, rows)
+            if choice is None:
+                return
+            terms = self._terms(mask, choice)._replace(band_rows=rows)
+            yield ModeOption(self._cost(mask, once, choice), terms, self._schedule(mask, choice))
+            rows *= 2
 
     @cached_property
     def least_row_bytes(self) -> list[int]:

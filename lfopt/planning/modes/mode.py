@@ -291,7 +291,7 @@ def slice_widenings(groups: Groups, mask: int) -> Iterator[int]:
     Twice as many as the chip must have, four times, up to all there are.
     """
     calls = groups.dataflow.calls
-    width = groups.hardware.channel_align
+    width = groups.hardware.narrowest_block
     most = max(
         (shape[axis] for i in bits(mask) for shape in calls[i].results for axis in (1, -1) if len(shape) > 1),
         default=1,

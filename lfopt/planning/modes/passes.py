@@ -28,6 +28,7 @@ from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes.mode import (
     NEVER,
     ExecutionMode,
+    ModeOption,
     Scheduled,
     SearchSpace,
     TrafficTerms,
@@ -70,7 +71,7 @@ class PassesMode(ExecutionMode):
     @cached_property
     def slices(self) -> SliceSizes:
         """Slice sizes of the network's operators."""
-        return SliceSizes(self.groups.dataflow, self.groups.hardware, self.groups.hardware.channel_align)
+        return SliceSizes(self.groups.dataflow, self.groups.hardware, self.groups.hardware.narrowest_block)
 
     @cached_property
     def pricing(self) -> NestPricing:
@@ -99,6 +100,9 @@ class PassesMode(ExecutionMode):
         return compatible
 
 
+KEPT_SHARES = (1.0, 0.75, 0.5)  # of the buffer, of which as much is kept as fits
+
+
 class GatedMode(PassesMode):
     """Groups around a barrier."""
 
@@ -113,7 +117,7 @@ class GatedMode(PassesMode):
         self.space = space
         self._options: dict[int, Choices | None] = {}
         self._choices: dict[tuple[int, int], GatedChoice | None] = {}
-        self._wide: dict[tuple[int, int], GatedChoice] = {}
+        self._wide: dict[tuple[int, int, GatedChoice], GatedChoice] = {}
 
     @cached_property
     def gates(self) -> Gates:
@@ -143,15 +147,35 @@ class GatedMode(PassesMode):
             self._choices[key] = None if choices is None else choices.cheapest(beta)
         return self._choices[key]
 
-    def _widened(self, mask: int, beta: int) -> tuple[Sizes, GatedChoice]:
-        """The choice with as many channels and rows in each step as fit, for the same bytes."""
-        choices = self.choices(mask)
+    def _chosen(self, mask: int, beta: int) -> GatedChoice:
         choice = self.cheapest(mask, beta)
-        assert choices is not None and choice is not None, "mode gated means that the group fits so"
-        key = mask, beta
+        assert choice is not None, "mode gated means that the group fits so"
+        return choice
+
+    def _widened(self, mask: int, beta: int, choice: GatedChoice) -> tuple[Sizes, GatedChoice]:
+        """A choice with as many channels and rows in each step as fit, for the same bytes."""
+        choices = self.choices(mask)
+        assert choices is not None, "mode gated means that the group fits so"
+        key = mask, beta, choice
         if key not in self._wide:
             self._wide[key] = choices.widened(choice, beta)
         return choices.sizes, self._wide[key]
+
+    def options(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
+        """That of the fewest bytes, then those that make less again, or leave more room to each step.
+
+        Room is left where less is kept than fits.
+        """
+        choices = self.choices(mask)
+        if choices is None:
+            return
+        seen: set[GatedChoice] = set()
+        for share in KEPT_SHARES:
+            for choice in choices.of_fewer_macs(int(share * beta)):
+                if choice not in seen:
+                    seen.add(choice)
+                    scheduled = self._schedule(mask, beta, choice)
+                    yield ModeOption(self._cost(mask, choice), self._terms(mask, beta, choice), scheduled)
 
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
         """Every tensor once, what else is loaded twice, and the bytes of slices that are not kept.
@@ -159,18 +183,18 @@ class GatedMode(PassesMode):
         Those are stored once and loaded for each part, or what makes them again is loaded.
         """
         choice = self.cheapest(mask, beta)
-        if choice is None:
-            return None
-        return Cost(
-            choice.dram.total + self.groups.parameter_bytes(mask),
-            choice.buffer_bytes,
-            "gated",
-            choice.buffer_bytes,
-        )
+        return None if choice is None else self._cost(mask, choice)
+
+    def _cost(self, mask: int, choice: GatedChoice) -> Cost:
+        moved = choice.dram.total + self.groups.parameter_bytes(mask)
+        return Cost(moved, choice.buffer_bytes, "gated", choice.buffer_bytes)
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
         """Weights of the tail pass once if they are held, else once for each band of rows of the result."""
-        sizes, choice = self._widened(mask, beta)
+        return self._terms(mask, beta, self._chosen(mask, beta))
+
+    def _terms(self, mask: int, beta: int, narrow: GatedChoice) -> TrafficTerms:
+        sizes, choice = self._widened(mask, beta, narrow)
         bands = -(-sizes.rows_out // choice.option.band)
         passes = 1 if choice.option.held else bands
         spilled = (self.groups.dataflow.maps[sizes.map].name,) if choice.dram.spill else ()
@@ -179,7 +203,10 @@ class GatedMode(PassesMode):
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """See `GatedNests`."""
-        sizes, choice = self._widened(mask, beta)
+        return self._schedule(mask, beta, self._chosen(mask, beta))
+
+    def _schedule(self, mask: int, beta: int, narrow: GatedChoice) -> Scheduled:
+        sizes, choice = self._widened(mask, beta, narrow)
         price = self._priced(sizes, choice)
         end = price.ends["buffer"]
         assert end <= choice.buffer_bytes, f"{end} B on chip, planned were {choice.buffer_bytes}"

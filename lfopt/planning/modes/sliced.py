@@ -15,6 +15,7 @@ from lfopt.ops import bits
 from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes.mode import (
     ExecutionMode,
+    ModeOption,
     Scheduled,
     SearchSpace,
     TrafficTerms,
@@ -66,9 +67,17 @@ class SlicedMode(ExecutionMode):
         if bound is not None and bound.least >= beta:
             return None
         choice = self.sliced.cheapest(mask, beta)
-        if choice is None:
-            return None
+        return None if choice is None else self._cost(mask, choice)
+
+    def _cost(self, mask: int, choice: Sliced) -> Cost:
         return Cost(self._dram(mask, choice).total, choice.buffer_bytes, "sliced", choice.buffer_bytes)
+
+    def options(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
+        """That of the fewest bytes, then those that make less again for more bytes."""
+        for choice in self.sliced.of_fewer_macs(mask, beta):
+            yield ModeOption(
+                self._cost(mask, choice), self._terms(mask, choice), self._schedule(mask, beta, choice)
+            )
 
     def _dram(self, mask: int, choice: Sliced) -> DramBytes:
         return replace(self.groups.once(mask), input=choice.input_bytes, weight=choice.weight_bytes)
@@ -80,7 +89,9 @@ class SlicedMode(ExecutionMode):
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
         """Weight passes are those of the weights that pass most often."""
-        choice = self._chosen(mask, beta)
+        return self._terms(mask, self._chosen(mask, beta))
+
+    def _terms(self, mask: int, choice: Sliced) -> TrafficTerms:
         return TrafficTerms(
             self._dram(mask, choice),
             self.sliced.passes(mask, choice.option),
@@ -92,9 +103,11 @@ class SlicedMode(ExecutionMode):
 
         Wider slices need more buffer: the first that do not fit end the search.
         """
-        choice = self._chosen(mask, beta)
+        return self._schedule(mask, beta, self._chosen(mask, beta))
+
+    def _schedule(self, mask: int, beta: int, choice: Sliced) -> Scheduled:
         planned = self._dram(mask, choice)
-        best = self._priced(mask, choice.option, self.groups.hardware.channel_align)
+        best = self._priced(mask, choice.option, self.groups.hardware.narrowest_block)
         assert best.buffer_bytes <= choice.buffer_bytes, (
             f"{best.buffer_bytes} B, planned {choice.buffer_bytes}"
         )
@@ -149,7 +162,7 @@ class SlicedMode(ExecutionMode):
         choice = self.sliced.cheapest(mask, beta) or self.sliced.cheapest(mask, least + 1)
         if choice is None:
             return
-        priced = self._priced(mask, choice.option, self.groups.hardware.channel_align)
+        priced = self._priced(mask, choice.option, self.groups.hardware.narrowest_block)
         yield from fullest_uses(Placement(priced.price).places, self.groups.hardware)
 
     def never(self, mask: int) -> str:

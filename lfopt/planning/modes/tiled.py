@@ -82,7 +82,7 @@ class TiledMode(ExecutionMode):
         narrow = self.tile(mask, beta)
         columns = self.groups.hardware.mac_columns
         full = (
-            [width for width in slice_widenings(self.groups, mask) if width % columns == 0]
+            [width for width in self._widths(mask) if width % columns == 0]
             # blocks of a grid are of any width, and where narrow ones do not fit no wider ones do
             if self._as_tiled and narrow.kind not in ("grid", "none")
             else []
@@ -101,6 +101,13 @@ class TiledMode(ExecutionMode):
                     self._cost(mask, once, tile), self._terms(mask, tile), self._schedule(mask, tile)
                 )
             seen.add(same)
+
+    def _widths(self, mask: int) -> Iterator[int]:
+        """Widths of blocks wider than the narrowest of a tiling: a tiling needs no blocks of full width."""
+        hardware = self.groups.hardware
+        if hardware.narrowest_block > hardware.channel_align:
+            yield hardware.narrowest_block
+        yield from slice_widenings(self.groups, mask)
 
     @property
     def _as_tiled(self) -> bool:

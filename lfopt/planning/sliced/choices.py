@@ -23,6 +23,9 @@ slices.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+
 from lfopt.planning.groups.groups import Groups
 from lfopt.planning.sliced.profile import Profile, Sliced, SlicedOption
 from lfopt.planning.sliced.rows import SegmentRows
@@ -61,6 +64,17 @@ class SlicedGroups:
                 if best is None or choice.rank < best.rank:
                     best = choice
         return best
+
+    def of_fewer_macs(self, mask: int, beta: int) -> Iterator[Sliced]:
+        """Options that fit, the fewest DRAM bytes first, each of fewer multiply-accumulates than the last."""
+        every = chain.from_iterable(
+            profile.of_fewer_macs(beta, self.segments.width) for profile in self.profiles(mask)
+        )
+        fewest = NEVER
+        for choice in sorted(every, key=lambda choice: choice.rank):
+            if choice.macs < fewest:
+                fewest = choice.macs
+                yield choice
 
     def passes(self, mask: int, option: SlicedOption) -> int:
         """Loads of the weights that are loaded most often."""

@@ -93,6 +93,23 @@ class Profile:
             best = np.lexsort((staying.needs[bands, parts], self.macs[bands, parts]))[0]
             yield self._option(staying, (int(bands[best]), int(parts[best])))
 
+    def of_fewer_macs(self, beta: int, step: int) -> Iterator[Sliced]:
+        """Options that fit, the fewest bytes first, each of fewer multiply-accumulates than those before it.
+
+        Of each choice of weights that stay by itself; see `cheapest`.
+        """
+        for staying in self._staying(beta, step) if self.least < beta else ():
+            moved = np.where(staying.needs < beta, staying.weights + self.inputs, NEVER)
+            order = np.lexsort((staying.needs.ravel(), self.macs.ravel(), moved.ravel()))
+            fewest = np.iinfo(np.int64).max
+            for flat in order.tolist():
+                at = divmod(flat, len(self.parts))
+                if moved[at] == NEVER:
+                    break
+                if self.macs[at] < fewest:
+                    fewest = int(self.macs[at])
+                    yield self._option(staying, at)
+
     def _option(self, staying: _Staying, at: tuple[int, int]) -> Sliced:
         """The option of one number of bands and parts, by their positions."""
         band, part = at

@@ -33,7 +33,7 @@ class SegmentRows:
         self.groups = groups
         self.flow = groups.dataflow
         self.lines = groups.lines
-        self.segments = Segments(self.flow, groups.hardware, self.lines, groups.hardware.channel_align)
+        self.segments = Segments(self.flow, groups.hardware, self.lines, groups.hardware.narrowest_block)
         running = self.lines.running
         self.operands = tuple(
             self.lines.operands[i] if running >> i & 1 else plain

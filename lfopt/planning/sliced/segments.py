@@ -189,7 +189,7 @@ class Segments:
             segment = self.grow(None, 0, op)
             # it begins no segment, since it reads something beside its operand; it may still end one
             if segment is None:
-                (result,), part = self.flow.results[op], self.hardware.channel_align
+                (result,), part = self.flow.results[op], self.hardware.narrowest_block
                 if role.sums:
                     return role.computes * self.sum_row(result, part) + self.part_row(result, part)
                 return NEVER
@@ -290,7 +290,7 @@ class Segments:
             return self._joined_ahead(before, op, result)
         held = dict(before.held)
         floor = before.floor
-        part = self.hardware.channel_align
+        part = self.hardware.narrowest_block
         source = max(source, before.source)
         slices = replace(before, source=source)
         reads_slices = False
@@ -395,7 +395,7 @@ class Segments:
         What others read too is left out.
         """
         facts = self.slices.facts[op]
-        out = (0, self.hardware.channel_align if tail else self.width)
+        out = (0, self.hardware.narrowest_block if tail else self.width)
         alone = [s for s in facts.streamed if self._readers[s.name] == 1]
         late = [s.name for s in alone if tail and s.late]
         passing = tuple(s for s in alone if s.name not in late)

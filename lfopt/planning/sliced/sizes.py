@@ -82,7 +82,7 @@ class SegmentSizes:
         tail = self.segment.tail
         if tail < 0:
             return [0]
-        step = self.segments.hardware.channel_align
+        step = self.segments.hardware.narrowest_block
         outputs = self.rows.outputs(self.segment)
         tried = {min(round_up(-(-outputs // n), step), outputs) for n in range(1, MOST_PARTS + 1)}
         tried.add(min(step, outputs))
