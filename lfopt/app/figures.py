@@ -15,7 +15,7 @@ from lfopt.ops import bits
 from lfopt.planning import NEVER, GroupCosts, Limit
 from lfopt.planning.costs.alike import Prices
 from lfopt.planning.costs.rules import UNMET
-from lfopt.planning.modes import ModeOption, PlacesAndSteps
+from lfopt.planning.modes import ChainedMode, ModeOption, PlacesAndSteps
 from lfopt.planning.plans.outlines import with_parameters
 from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.steps.limit import Unwritten
@@ -84,6 +84,7 @@ class GroupFigures:
         self._alike = shared.prices.of(costs)
         self._known = shared.options
         self._choices: dict[Hashable, bool] = {}
+        self._chains_known: dict[int, int] = {}
 
     def __call__(self, group: int) -> Sequence[Figures]:
         """Figures of the options worth taking: each takes less of something than all before it.
@@ -105,10 +106,19 @@ class GroupFigures:
     def key(self, group: int) -> Hashable:
         """Equal for groups of one structure, which have the same options."""
         # what stays on chip is not of the structure
-        chained = self.costs.chosen(group) is self.costs.modes.get("chained", self)
-        if chained or group & self.costs.rules.touched:
-            return self.costs, group
+        if self._chains(group) or group & self.costs.rules.touched:
+            return self.costs, group, self._chains(group)
         return self._alike.key(group)
+
+    def _chains(self, group: int) -> int:
+        """How many chains of a group were known when it was asked for first: later ones are left out."""
+        if group not in self._chains_known:
+            mode = self.costs.modes.get("chained")
+            beta = self.costs.hardware.buffer_bytes
+            self._chains_known[group] = (
+                mode.number_of_chains(group, beta) if isinstance(mode, ChainedMode) else 0
+            )
+        return self._chains_known[group]
 
     def has_choice(self, group: int) -> bool:
         """Whether a group has more than one option."""

@@ -1,6 +1,8 @@
 """From a fusion scheme to a plan: buffer and DRAM bytes of every group, baselines."""
 
-from lfopt.planning.chains.linking import KnownStages, link, relink
+from lfopt.planning.chains.linking import KnownStages, Pace, link, relink
+from lfopt.planning.chains.points import KnownOptions, StagePoints
+from lfopt.planning.chains.variants import chain_variants
 from lfopt.planning.costs.baselines import epilogue_fused_bytes, epilogue_groups, layer_by_layer_bytes
 from lfopt.planning.costs.group_costs import GroupCosts, Traffic
 from lfopt.planning.modes import MODES, NEVER, SCHEMES
@@ -32,13 +34,17 @@ __all__ = [
     "NO_OUTLINES",
     "SCHEMES",
     "GroupCosts",
+    "KnownOptions",
     "KnownStages",
     "Limit",
     "MadeSteps",
     "Outline",
+    "Pace",
     "PlanDraft",
     "Propose",
+    "StagePoints",
     "Traffic",
+    "chain_variants",
     "draft",
     "dram_at_port",
     "epilogue_fused_bytes",

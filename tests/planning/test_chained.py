@@ -10,8 +10,11 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from lfopt.app.chains import Chains
 from lfopt.app.config import Config, SearchConfig
+from lfopt.app.figures import GroupFigures
 from lfopt.app.pipeline import find_plan, load_network
+from lfopt.app.recompute import Recomputed
 from lfopt.ir import (
     DoesNotFit,
     FusionScheme,
@@ -29,9 +32,10 @@ from lfopt.planning import GroupCosts, link, totals_of
 from lfopt.planning import plan as plan_of
 from search.exact import solve
 from search.options import SearchOptions
+from search.result import unfused
 from simulator.interpreter.execute import execute
 from simulator.recount import recount
-from tests.agreement import disagreements
+from tests.agreement import differing, disagreements
 from tests.cases import few, some
 from tests.codegen.transformers import Net
 from tests.planning.alterations import (
@@ -159,6 +163,35 @@ def test_the_bound_of_a_scheme_that_is_given_lies_between_what_is_compulsory_and
             assert not [line for line in recount(graph, plan).discrepancies if line.startswith("totals")]
             planned_alone += plan.hardware.parameter_store_bytes > 0
     assert planned_alone > 20
+
+
+def test_chains_that_are_to_be_fast_move_what_was_planned_and_compute_the_same() -> None:
+    """Variants of a chain, and chains for which cycles are worth bytes."""
+    chains = Chains(lambda: False)
+    taken = more = 0
+    for case in cases(some(range(400, 460))):
+        costs = case.costs
+        own = Recomputed(case.graph, (), costs, unfused(costs, "exact"), optimal=False).of_groups(case.before)
+        quick = chains.linked(GroupFigures(costs), own, 2.0).result.groups
+        for groups in {case.groups, quick}:
+            chains.vary(GroupFigures(costs), groups)
+            fewest = costs.dram_bytes(groups)
+            for group in groups:
+                for way in [*costs.options(group)]:
+                    if way.cost.mode != "chained":
+                        continue
+                    costs.take(group, way)
+                    plan = planned(costs, groups)
+                    execution = execute(plan, case.graph, case.inputs)
+                    wrong = differing(execution.outputs, reference(case.graph, case.inputs))
+                    wrong += [] if execution.dram.total == costs.dram_bytes(groups) else ["bytes"]
+                    wrong += recount(case.graph, with_totals(plan, costs)).discrepancies
+                    assert not wrong, (case.graph, costs.hardware, wrong)
+                    taken += 1
+                    more += costs.dram_bytes(groups) > fewest
+                    costs.take(group, None)
+    assert taken > few(40)
+    assert more >= few(3)
 
 
 # -- nothing in vain -----------------------------------------------------------------------------------------

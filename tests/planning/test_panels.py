@@ -18,7 +18,7 @@ from lfopt.ir import Compute, DramBytes, Graph, Hardware, Plan, PlannedGroup, Tr
 from lfopt.ops import bits
 from lfopt.ops.reference import reference
 from lfopt.planning import NEVER, GroupCosts, totals_of
-from lfopt.planning.chains.stages import StageBuilder
+from lfopt.planning.chains.stages import Around, StageBuilder
 from lfopt.planning.modes.passes import PanelsMode
 from lfopt.planning.panels.norms import NormGroup
 from lfopt.planning.plans.drafts import executable
@@ -239,7 +239,7 @@ def test_a_group_may_be_a_stage_of_a_chain() -> None:
         x = flow.operands[block.norm.norm][0].map
         enter = frozenset(() if flow.makes(mask, x) else (x,))
         scheduled = block.group.places, block.group.steps
-        stage = StageBuilder(layout, mask, scheduled, enter, frozenset()).stage()
+        stage = StageBuilder(layout, mask, scheduled, Around(enter, frozenset())).stage()
         assert stage.macs == sum(flow.macs[i] for i in bits(mask))
         loads = (step for step in unfold(stage.nodes) if isinstance(step, Transfer))
         assert not enter & {flow.map_index.get(step.tensor, -1) for step in loads}

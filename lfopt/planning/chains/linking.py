@@ -18,27 +18,29 @@ Parameters of a stage are loaded before it, in the place of those of the stage b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby, takewhile
 from typing import NamedTuple
 
 from lfopt.fusion import connected
-from lfopt.ir import ACCESS, DramBytes, Store
+from lfopt.ir import ACCESS
 from lfopt.ops import bits
-from lfopt.planning.chains.joining import Joining
-from lfopt.planning.chains.stages import ChainStage, StageBuilder
+from lfopt.planning.chains.points import StagePoint, StagePoints
+from lfopt.planning.chains.stages import Around, ChainStage
+from lfopt.planning.chains.ways import Room, StageWays
 from lfopt.planning.costs.alike import Structures
 from lfopt.planning.costs.group_costs import GroupCosts
-from lfopt.planning.modes import NEVER, SCHEMES, Linked, Traffic
+from lfopt.planning.modes import NEVER, SCHEMES, ChainPart, Linked, Traffic
 from lfopt.planning.modes.mode import is_single
-from lfopt.planning.steps.addresses import Life, allocate
-from lfopt.planning.steps.layout import BufferLayout
-from lfopt.planning.steps.limit import Limit, Unwritten
 
 MOST_CROSSING = 4  # maps at a cut within a given group
 LONGEST = 12  # pieces between cuts that make a stage
 ROUNDS = 400  # shortest paths that are looked for
+# bytes over the fewest that a stage may move where cycles count, as a share of those of all groups
+EXTRA = 0.05
+# cycles of stages over what the estimates of their operators say, as far as nothing else is known
+ESTIMATED = 1.15
 
 Kept = frozenset[tuple[int, bool]]  # maps on chip, and whether DRAM has them too
 NONE: Kept = frozenset()
@@ -64,18 +66,35 @@ class KnownStages:
     )
 
 
+class Pace(NamedTuple):
+    """What cycles count for where chains are to be fast, too."""
+
+    bytes_per_cycle: float  # DRAM bytes that a cycle is worth
+    points: StagePoints
+
+    def worth(self, point: StagePoint) -> float:
+        """Bytes that a stage moves, and what its cycles are worth."""
+        return point.dram_bytes + self.bytes_per_cycle * point.cycles
+
+    def estimated(self, mask: int) -> float:
+        """What the cycles of some operators are worth, for stages that were not worked out."""
+        return self.bytes_per_cycle * ESTIMATED * self.points.estimated(mask)
+
+
 def link(
     costs: GroupCosts,
     groups: Sequence[int],
     late: Callable[[int], bool] = lambda _: False,
     known: KnownStages | None = None,
+    pace: Pace | None = None,
 ) -> tuple[int, ...]:
     """The groups of a legal scheme, in an executable order, chained where that moves fewer bytes.
 
     The costs learn of the chains. `late`: whether the time is over, given how many stages were worked out;
-    then those are joined that were. `known`: stages of other plans for the same chip.
+    then those are joined that were. `known`: stages of other plans for the same chip. `pace`: what cycles
+    count for; None: nothing.
     """
-    return _linked(costs, groups, late, known or KnownStages())
+    return _linked(costs, groups, late, known or KnownStages(), pace)
 
 
 def relink(costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool] = lambda _: False) -> None:
@@ -85,7 +104,7 @@ def relink(costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool]
     """
     for group in groups:
         if not is_single(group):
-            _linked(costs, (group,), late, KnownStages(), everywhere=True)
+            _linked(costs, (group,), late, KnownStages(), None, everywhere=True)
 
 
 def _linked(
@@ -93,6 +112,7 @@ def _linked(
     groups: Sequence[int],
     late: Callable[[int], bool],
     known: KnownStages,
+    pace: Pace | None,
     *,
     everywhere: bool = False,
 ) -> tuple[int, ...]:
@@ -104,7 +124,7 @@ def _linked(
         if constrained:
             linked += unlinked
         else:
-            linked += _Linking(costs, unlinked, late, known, everywhere=everywhere).run()
+            linked += _Linking(costs, unlinked, late, known, pace, everywhere=everywhere).run()
     for chain in linked:
         if isinstance(chain, Linked):
             costs.learn(chain)
@@ -118,10 +138,12 @@ class _Linking:
         groups: Sequence[int],
         late: Callable[[int], bool],
         known: KnownStages,
+        pace: Pace | None,
         *,
         everywhere: bool,
     ) -> None:
         self.costs = costs
+        self.pace = pace
         self.choices = known.choices
         self.structures = Structures(costs.dataflow, known.operators)
         self.flow = costs.dataflow
@@ -132,9 +154,8 @@ class _Linking:
         )
         self.beta = costs.hardware.buffer_bytes
         self.given = tuple(groups)
-        self.layout = BufferLayout(self.flow, costs.hardware)
-        # per map: bytes of it whole on chip
-        self.bytes = [tensor.rows * costs.hardware.row_bytes(tensor) for tensor in self.flow.maps]
+        self.ways = StageWays(costs)
+        self.bytes = self.ways.bytes
         order = [i for group in groups for i in bits(group)]
         at = {i: k for k, i in enumerate(order)}
         inside = sum(1 << i for i in order)
@@ -254,7 +275,7 @@ class _Linking:
         for _ in range(ROUNDS):
             if self.late():
                 break
-            new = [edge for edge in self._path() if (edge.enter or edge.leave) and edge not in self.known]
+            new = [edge for edge in self._path() if self._is_open(edge)]
             for edge in takewhile(lambda _: not self.late(), new):
                 self.known[edge] = self._work_out(edge)
             if not new and (chains := self._joined()) is not None:
@@ -264,6 +285,10 @@ class _Linking:
             if (chains := self._joined()) is not None:
                 return chains
         return [*self.given]
+
+    def _is_open(self, edge: Edge) -> bool:
+        """Whether what a stage takes is to be worked out. Of groups by themselves, bytes are known."""
+        return edge not in self.known and bool(edge.enter or edge.leave or self.pace)
 
     def _joined(self) -> list[Linked | int] | None:
         """The stages of the cheapest path, joined into chains.
@@ -306,164 +331,89 @@ class _Linking:
         return self.reckoned[edge]
 
     def _reckon(self, edge: Edge, mask: int) -> int:
+        worth = 0 if self.pace is None else int(self.pace.estimated(mask))
+        return min(worth + self._moved(edge, mask), NEVER)
+
+    def _moved(self, edge: Edge, mask: int) -> int:
+        """Bytes that a stage moves at the least."""
         price = self.costs.price(mask)
         if price is None:
             return NEVER
         if not edge.enter and not edge.leave:
             return price.dram_bytes
-        enter = frozenset(m for m, _ in edge.enter)
-        leave = frozenset(m for m, _ in edge.leave)
+        around = self._around(edge)
         if price.mode == ACCESS:  # in a chain it is executed
             once = self.sizes.once(mask)
-            return self._at_least(once.total, once, mask, enter, leave)
+            return self.ways.at_least(once.total, once, mask, around)
         if price.mode not in SCHEMES[self.costs.scheme].modes or not self.sizes.parameters_at_once(mask):
             return NEVER
-        return self._at_least(price.dram_bytes, self.costs.terms(mask).dram, mask, enter, leave)
-
-    def _at_least(
-        self, total: int, dram: DramBytes, mask: int, enter: frozenset[int], leave: frozenset[int]
-    ) -> int:
-        """Lower bound on `total` bytes: what remains if all that is loaded repeatedly is on chip."""
-        read = {o.map for i in bits(mask) for o in self.flow.operands[i]}
-        written = {m for i in bits(mask) for m in self.flow.results[i]}
-        total -= sum(self.sizes.map_bytes[m] for m in (enter & read) - written) + sum(
-            self.sizes.map_bytes[m] for m in leave & written
-        )
-        if (enter | leave) & read - written:
-            total -= dram.input - self.sizes.once(mask).input
-        return total
+        return self.ways.at_least(price.dram_bytes, self.costs.terms(mask).dram, mask, around)
 
     # -- stages ----------------------------------------------------------------------------------------------
 
     def _work_out(self, edge: Edge) -> tuple[int, ChainStage | None]:
-        """(DRAM bytes, stage) of the mode that moves the fewest, on the buffer that resident maps leave."""
+        """(DRAM bytes, stage) of the mode that moves the fewest, on the buffer that resident maps leave.
+
+        Where cycles count for something, of the least worth.
+        """
         mask = self._mask(edge)
-        enter = frozenset(m for m, _ in edge.enter)
-        leave = frozenset(m for m, _ in edge.leave)
-        touched = self.flow.touched(mask)
-        left = self.beta - sum(self.bytes[m] for m in (enter & leave) - touched) - self.less.get(edge, 0)
-        before, after = (sum(self.bytes[m] for m in maps & touched) for maps in (enter, leave))
-        budgets = dict.fromkeys(
-            (left, left - min(before, after), left - max(before, after), left - before - after)
-        )
+        around = self._around(edge)
+        room = self.ways.room(mask, around, self.less.get(edge, 0))
+        if self.pace is not None:
+            return self._of_least_worth(self.pace, edge, around, room)
         key = (
             self.structures.key(mask),
-            self.structures.positions(mask, enter),
-            self.structures.positions(mask, leave),
-            tuple(budgets),
-            left,
+            self.structures.positions(mask, around.enter),
+            self.structures.positions(mask, around.leave),
+            room,
         )
         if key in self.choices:
             choice = self.choices[key]
-            stage = None if choice is None else self._stage(mask, *choice, enter, leave)
+            stage = None if choice is None else self.ways.stage(mask, *choice, around)
         else:
-            choice, stage = self._fewest(mask, budgets, enter, leave, left)
+            choice, stage = self.ways.fewest(mask, around, room)
             self.choices[key] = choice
         if stage is None:
             return NEVER, None
         return stage.dram.total + self.sizes.parameter_bytes(mask), stage
 
-    def _fewest(
-        self, mask: int, budgets: Iterable[int], enter: frozenset[int], leave: frozenset[int], left: int
-    ) -> tuple[tuple[str, int] | None, ChainStage | None]:
-        """((mode, bytes of buffer that it is given), stage) of the mode that moves the fewest bytes."""
-        ranked = self._ranked(mask, budgets, enter, leave)
-        choice: tuple[str, int] | None = None
-        best: ChainStage | None = None
-        for least, name, same in ranked:
-            if best is not None and least >= best.dram.total:
-                break
-            for budget in dict.fromkeys((same[0], same[-1])):  # a mode widens slices to fill what it is given
-                stage = self._stage(mask, name, budget, enter, leave)
-                better = stage is not None and (best is None or stage.dram.total < best.dram.total)
-                if stage is not None and better and self._fits(stage, enter, leave, left):
-                    choice = name, budget
-                    best = stage
-                    break
-        return choice, best
+    def _of_least_worth(
+        self, pace: Pace, edge: Edge, around: Around, room: Room
+    ) -> tuple[int, ChainStage | None]:
+        """(what its bytes and cycles are worth, stage) of the option for which that is least."""
+        mask = self._mask(edge)
+        most = self._moved(edge, mask)
+        if most == NEVER:
+            return NEVER, None
+        most += int(EXTRA * self.costs.dram_bytes(self.given))
+        if not edge.enter and not edge.leave:
+            worths = map(pace.worth, pace.points.of_group(mask, most))
+            return int(min(worths, default=self._reckon(edge, mask))), None  # it may have no steps
+        points = pace.points.of(mask, around, room, most)
+        for point in sorted(points, key=pace.worth):
+            stage = pace.points.stage(mask, around, point)
+            if stage is not None:
+                return int(pace.worth(point)), stage
+        return NEVER, None
 
-    def _ranked(
-        self, mask: int, budgets: Iterable[int], enter: frozenset[int], leave: frozenset[int]
-    ) -> list[tuple[int, str, list[int]]]:
-        """(bytes that it moves at the least, mode, budgets) of ways to run a stage, fewest bytes first."""
-        costs = self.costs
-        once = self.sizes.once(mask).total
-        # (mode, bytes, buffer) to (bytes that it moves at the least, budgets)
-        tried: dict[tuple[str, int, int], tuple[int, list[int]]] = {}
-        for name in SCHEMES[costs.scheme].modes if costs.passes_rows(mask) else ():
-            mode = costs.modes[name]
-            for budget in budgets:
-                price = mode.price(mask, budget, once) if budget > 0 else None
-                if price is None:
-                    continue
-                key = name, price.dram_bytes, price.required_bytes
-                if key not in tried:
-                    dram = mode.terms(mask, budget).dram
-                    tried[key] = self._at_least(price.dram_bytes, dram, mask, enter, leave), []
-                tried[key][1].append(budget)
-        ways = [(least, name, same) for (name, *_), (least, same) in tried.items()]
-        return sorted(ways, key=lambda way: way[0])
-
-    def _stage(
-        self, mask: int, name: str, budget: int, enter: frozenset[int], leave: frozenset[int]
-    ) -> ChainStage | None:
-        mode = self.costs.modes[name]
-        scheduled = mode.schedule(
-            mask, budget, mode.terms(mask, budget).band_rows if not mode.heights(mask) else 1
-        )
-        if isinstance(scheduled.make, str):
-            return None
-        try:
-            stage = StageBuilder(self.layout, mask, scheduled.make(Limit()), enter, leave).stage()
-        except Unwritten:
-            return None
-        if stage.macs > self.sizes.most_macs(mask, self.costs.max_recompute):
-            return None
-        # no step says when a map without elements is used
-        if stage.used.keys() == stage.held.keys():
-            return stage
-        return None
-
-    def _fits(self, stage: ChainStage, enter: frozenset[int], leave: frozenset[int], left: int) -> bool:
-        """Whether a stage fits by itself, with the maps that are on chip around it."""
-        hardware = self.layout.hardware
-        lives = dict[Store, list[Life]]()
-        for lot in stage.lots:
-            lives.setdefault(hardware.store_of(stage.places[lot.places[0][0]].purpose), []).append(lot.life)
-        for m, k in stage.held.items():
-            first, last = stage.used[m]
-            if m in stage.over.values():
-                continue
-            start = 0 if m in enter or m in stage.over else first
-            lives.setdefault("buffer", []).append(
-                Life(stage.places[k].bytes, start, len(stage.nodes) - 1 if m in leave else last)
-            )
-        return all(
-            allocate(live)[1] < (left if store == "buffer" else hardware.stores[store])
-            for store, live in lives.items()
-        )
+    @staticmethod
+    def _around(edge: Edge) -> Around:
+        return Around(frozenset(m for m, _ in edge.enter), frozenset(m for m, _ in edge.leave))
 
     def _join(self, edges: Sequence[Edge]) -> Linked | None:
         """The chain of stages; None where it is not connected, or does not fit.
 
         In that case the stage that reaches highest must do with less buffer.
         """
-        stages = [self.known[edge][1] for edge in edges]
-        assert all(stage is not None for stage in stages), "a path runs through no stage that does not fit"
-        mask = sum(stage.mask for stage in stages if stage is not None)
-        if not connected(self.flow.neighbours, mask):
+        parts: list[ChainPart] = []
+        for edge in edges:
+            _, stage = self.known[edge]
+            assert stage is not None, "a path runs through no stage that does not fit"
+            parts.append(ChainPart(stage, self._around(edge)))
+        if not connected(self.flow.neighbours, sum(part.stage.mask for part in parts)):
             self.known[edges[0]] = NEVER, None
             return None
-        joined = Joining(self.flow, self.layout, mask)
-        for edge, stage in zip(edges, stages, strict=True):
-            assert stage is not None
-            loads = [
-                self.layout.load_parameters(*pair)
-                for i in bits(stage.mask)
-                for pair in self.sizes.parameters_of(i)
-            ]
-            joined.add(stage, loads, {m for m, _ in edge.enter}, {m for m, _ in edge.leave})
-        outcome = joined.build(self.beta)
+        outcome = self.ways.join(parts)
         if isinstance(outcome, Linked):
             return outcome
         number, excess = outcome

@@ -47,6 +47,13 @@ class Lot(NamedTuple):
     places: tuple[tuple[int, int], ...]  # (index, bytes from the start of the lot)
 
 
+class Around(NamedTuple):
+    """Maps that are whole on chip before a stage, and after it."""
+
+    enter: frozenset[int]
+    leave: frozenset[int]
+
+
 class ChainStage(NamedTuple):
     """Places and steps of a stage, and what lies where, but for addresses."""
 
@@ -63,24 +70,24 @@ class ChainStage(NamedTuple):
 
 
 class StageBuilder:
-    """A stage made from a mode's schedule. `enter`, `leave`: maps on chip before and after."""
+    """A stage made from a mode's schedule."""
 
     def __init__(
         self,
         layout: BufferLayout,
         mask: int,
         scheduled: tuple[Sequence[Place], Sequence[Node]],
-        enter: frozenset[int],
-        leave: frozenset[int],
+        around: Around,
     ) -> None:
         self.layout = layout
         self.flow = layout.flow
         self.mask = mask
         self.old, nodes = scheduled
         touched = self.flow.touched(mask)
-        self.names = {self.flow.maps[m].name: m for m in sorted((enter | leave) & touched)}
-        self.enter = enter & touched
-        self.leave = leave & touched
+        staying = (around.enter | around.leave) & touched
+        self.names = {self.flow.maps[m].name: m for m in sorted(staying)}
+        self.enter = around.enter & touched
+        self.leave = around.leave & touched
         # with a store for parameters a flight is several passes, each of which writes its result
         self.in_place = not layout.hardware.parameter_store_bytes
         self.places: list[Place] = []

@@ -245,7 +245,7 @@ class GroupCosts:
         if mask not in self._prices:
             bounds, once = self._grown.get(mask, (None, None))
             priced = self.pricing.price(mask, bounds, once)
-            self._prices[mask] = priced.cost
+            self._prices[mask] = self._or_as_chain(mask, priced.cost)
             if priced.way is not None:
                 self._taken[mask] = priced.way
         return self._prices[mask]
@@ -268,13 +268,19 @@ class GroupCosts:
         return price is not None and price.dram_bytes >= UNMET
 
     def learn(self, chain: Linked) -> None:
-        """Price this group as a chain, if that moves fewer bytes."""
-        mode, key = self.modes["chained"], (chain.mask, self.hardware.buffer_bytes)
+        """Let this group run as a chain, too, and price it so if that moves fewer bytes."""
+        mode = self.modes["chained"]
         assert isinstance(mode, ChainedMode)
-        mode.known[key] = chain
-        cost, other = mode.price(*key, 0), self.price(chain.mask)
-        if cost is not None and (other is None or cost.dram_bytes < other.dram_bytes):
-            self._prices[chain.mask] = cost
+        mode.learn(chain, self.hardware.buffer_bytes)
+        self._prices[chain.mask] = self._or_as_chain(chain.mask, self.price(chain.mask))
+
+    def _or_as_chain(self, mask: int, other: Cost | None) -> Cost | None:
+        """The price of a group as a chain, if it is known to be one and moves fewer bytes so."""
+        mode = self.modes.get("chained")
+        chained = None if mode is None else mode.price(mask, self.hardware.buffer_bytes, 0)
+        if chained is not None and (other is None or chained.dram_bytes < other.dram_bytes):
+            return chained
+        return other
 
     def give(self, mask: int, nest: Nest) -> DoesNotFit | None:
         """Let a group run as a nest says; what it needs if it does not fit. Raises Unwritten."""
@@ -316,12 +322,9 @@ class GroupCosts:
 
     def dram_bytes(self, groups: Sequence[int]) -> int:
         """DRAM bytes of groups that may run, all together."""
-        total = 0
-        for group in groups:
-            price = self.price(group)
-            assert price is not None, "groups of a scheme are legal"
-            total += price.dram_bytes
-        return total
+        prices = [self.price(group) for group in groups]
+        assert None not in prices, "groups of a scheme are legal"
+        return sum(price.dram_bytes for price in prices if price is not None)
 
     def proven_bytes(self, least: int, copies: Sequence[Copy] = ()) -> int:
         """Lower bound on the bytes of any plan of this space.
@@ -367,9 +370,9 @@ class GroupCosts:
         if mode is None or not mode.whole:
             return once
         beta = self.hardware.buffer_bytes
-        if isinstance(mode, ChainedMode):
-            return mode.macs(mask, beta)
         scheduled = mode.schedule(mask, beta, 1) if option is None else option.scheduled
+        if scheduled.macs is not None:
+            return scheduled.macs
         if scheduled.nest is None:
             return once
         return nest_macs(self._nests, mask, scheduled.nest)

@@ -131,9 +131,12 @@ class GroupPricing:
         row_by_row = self.whole if self.passes_rows(mask) else []
         everywhere = row_by_row if mask & self.excluded else [*row_by_row, *self.anywhere]
         only = chosen.alone or chosen.given or self.rules.mode(mask) is not None
+        chained = self.modes.get("chained")
         modes = [chosen] if only else everywhere
-        if chosen not in modes:
+        if chosen not in modes and chosen is not chained:
             modes = [chosen, *modes]
+        if not only and chained is not None:  # last: of these there may be more later
+            modes = [*modes, chained]
         beta = self.hardware.buffer_bytes
         once = self.groups.once(mask).total
         for mode in modes:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from lfopt.planning.modes.alone import AccessMode, ExcludedMode, OpaqueMode
 from lfopt.planning.modes.attention import AttentionMode
 from lfopt.planning.modes.brr import BrrMode
-from lfopt.planning.modes.chained import ChainedMode, Linked
+from lfopt.planning.modes.chained import ChainedMode, ChainPart, Linked
 from lfopt.planning.modes.columns import PatchesMode, StripsMode
 from lfopt.planning.modes.lbdf import LbdfMode
 from lfopt.planning.modes.mode import (
@@ -112,6 +112,7 @@ __all__ = [
     "NEVER",
     "SCHEMES",
     "AccessMode",
+    "ChainPart",
     "ChainedMode",
     "ExecutionMode",
     "Linked",

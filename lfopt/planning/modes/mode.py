@@ -61,6 +61,7 @@ class Scheduled(NamedTuple):
     # makes them, or raises Unwritten beyond the limit; a string: why there are no steps
     make: Callable[[Limit], PlacesAndSteps] | str
     nest: Nest | None = None  # what they are lowered from; None in modes that have no nests
+    macs: int | None = None  # multiply-accumulates, where neither a nest nor the operators say how many
 
 
 class ModeOption(NamedTuple):

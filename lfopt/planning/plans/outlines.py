@@ -201,7 +201,7 @@ def _outlined(
     rows = terms.band_rows if rows is None else rows
     scheduled = mode.schedule_now if late else mode.schedule
     beta = costs.hardware.buffer_bytes
-    allocated, schedule, nest = scheduled(group, beta, rows) if option is None else option.scheduled
+    allocated, schedule, nest, _ = scheduled(group, beta, rows) if option is None else option.scheduled
     planned = PlannedGroup(
         id=number,
         nodes=costs.dataflow.names(group),

@@ -1,0 +1,139 @@
+"""What stages of chains take in each way that they may run: bytes, and cycles as a model says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
+
+from lfopt.ir import Node, Place
+from lfopt.ops import bits
+from lfopt.planning.chains.stages import Around, ChainStage
+from lfopt.planning.chains.ways import MOST_STEPS, Room, StageOption, StageWays, schedule_of
+from lfopt.planning.costs.alike import Structures
+from lfopt.planning.costs.group_costs import GroupCosts
+from lfopt.planning.steps.limit import Limit
+
+MOST_PACE = 2.0  # bytes that a cycle may be worth
+
+Cycles = Callable[[Sequence[Place], Sequence[Node]], int]  # of a schedule, as far as they are needed here
+
+
+class StagePoint(NamedTuple):
+    """What a stage takes in one of its options."""
+
+    dram_bytes: int
+    cycles: int
+    option: StageOption | None  # None: as it is
+
+
+@dataclass
+class KnownOptions:
+    """Points of stages that were looked at, which hold for stages of one structure with as much room."""
+
+    operators: dict[Hashable, int] = field(default_factory=dict[Hashable, int])  # see `Structures`
+    points: dict[Hashable, list[StagePoint]] = field(default_factory=dict[Hashable, "list[StagePoint]"])
+
+
+class StagePoints:
+    """Points of the stages of one network's chains."""
+
+    def __init__(
+        self,
+        costs: GroupCosts,
+        cycles: Cycles,
+        estimate: Sequence[float],
+        late: Callable[[], bool],
+        known: KnownOptions,
+    ) -> None:
+        """`cycles`: of a stage, by which its options are compared; `late`: whether the time is over.
+
+        `estimate`: cycles of each operator, which hardly any stage takes less than.
+        """
+        self.ways = StageWays(costs)
+        self.estimate = estimate
+        self.cycles = cycles
+        self.late = late
+        self._structures = Structures(costs.dataflow, known.operators)
+        self._known = known.points
+
+    def estimated(self, mask: int) -> float:
+        """Cycles of some operators, as far as the estimate says."""
+        return sum(self.estimate[i] for i in bits(mask))
+
+    def of(self, mask: int, around: Around, room: Room, most: int) -> list[StagePoint]:
+        """Points on the lower hull of bytes and cycles, of at most so many bytes, the fewest first.
+
+        Once it is late, of the options that were looked at until then. Options that move so many bytes that
+        no cycles are worth them are left out.
+        """
+        positions = [self._structures.positions(mask, maps) for maps in around]
+        key = (self._structures.key(mask), *positions, room, most)
+        if key not in self._known:
+            points: list[StagePoint] = []
+            within = partial(self._is_of_interest, mask, points, most)
+            for option, stage in self.ways.options(mask, around, room, within):
+                cycles = self.cycles(stage.places, stage.nodes)
+                points.append(StagePoint(stage.dram.total, cycles, option))
+                if self.late():
+                    return lower_hull(points)
+            self._known[key] = lower_hull(points)
+        return self._known[key]
+
+    def _is_of_interest(self, mask: int, points: Sequence[StagePoint], most: int, moved: int) -> bool:
+        """Whether an option that moves so many bytes may be better than these points."""
+        least = self.estimated(mask)
+        return moved <= most and all(
+            moved - point.dram_bytes <= MOST_PACE * max(point.cycles - least, 0) for point in points
+        )
+
+    def of_group(self, mask: int, most: int) -> list[StagePoint]:
+        """Points of a group by itself, likewise."""
+        key = self._structures.key(mask), most
+        if key not in self._known:
+            points: list[StagePoint] = []
+            for number, option in enumerate(self.ways.costs.options(mask)):
+                if not self._is_of_interest(mask, points, most, option.cost.dram_bytes):
+                    continue
+                schedule = schedule_of(option.scheduled, Limit(most=MOST_STEPS))
+                if schedule is not None:
+                    own = StageOption(option.cost.mode, self.ways.hardware.buffer_bytes, number)
+                    points.append(StagePoint(option.cost.dram_bytes, self.cycles(*schedule), own))
+                if self.late():
+                    return lower_hull(points)
+            self._known[key] = lower_hull(points)
+        return self._known[key]
+
+    def stage(self, mask: int, around: Around, point: StagePoint) -> ChainStage | None:
+        """The stage as a point of it, or of one of the same structure, says."""
+        assert point.option is not None, "a stage that runs as it is needs no other"
+        return self.ways.in_option(mask, around, point.option)
+
+
+def lower_hull(points: Sequence[StagePoint]) -> list[StagePoint]:
+    """The points on the lower left hull, fewest bytes first: each saves less for a byte than those before.
+
+    >>> points = [StagePoint(size, cycles, None) for size, cycles in ((9, 5), (1, 9), (4, 8), (5, 5))]
+    >>> [point.cycles for point in lower_hull(points)]
+    [9, 5]
+    """
+    hull: list[StagePoint] = []
+    for point in sorted(points, key=lambda point: (point.dram_bytes, point.cycles)):
+        if hull and point.cycles >= hull[-1].cycles:
+            continue
+        while len(hull) > 1 and saving(hull[-2], hull[-1]) <= saving(hull[-1], point):
+            hull.pop()
+        hull.append(point)
+    return hull
+
+
+def saving(before: StagePoint, after: StagePoint) -> float:
+    """Cycles that a point saves against one before it on the hull, for a byte that it moves more."""
+    return (before.cycles - after.cycles) / (after.dram_bytes - before.dram_bytes)
+
+
+def steps_along(points: Sequence[StagePoint]) -> list[tuple[float, StagePoint]]:
+    """(cycles saved for a byte, point) of each step along a hull."""
+    return [(saving(before, after), after) for before, after in pairwise(points)]
