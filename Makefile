@@ -58,6 +58,9 @@ bench-search: $(VENV)/.dev  ## Plans per second, and the exact search on every n
 bench-beyond: $(VENV)/.dev  ## What scheme all, and each part of it, brings: bytes, MACs, cycles
 	$(BIN)/python benchmarks/bench_beyond.py --results docs/results
 
+bench-balanced: $(VENV)/.dev  ## Balanced plans of 20 networks on three chips beside epilogue fusion: an hour
+	$(BIN)/python benchmarks/bench_balanced.py --results docs/results
+
 bench-paper: $(VENV)/.dev  ## The paper's tables II to V, guided and not; --full: with its budgets
 	$(BIN)/python benchmarks/bench_paper.py --results docs/results
 

@@ -100,7 +100,7 @@ def _row(graph: Graph, size: int, kib: int, aim: float, limit: float) -> list[st
         holds &= verified(plan, outcome.graph).holds
         moved.append(plan.totals.dram_bytes / 1e6)
         cycles.append(report.cycles.total / 1e6)
-        proofs.append("" if outcome.optimal else " (gap)")
+        proofs.append("" if plan.totals.proof == "optimal" else " (gap)")
         ratio, compulsory = report.macs / sum(Dataflow.of(graph).macs), plan.totals.compulsory_bytes
     return [
         *(f"{megabytes:.2f}{proof}" for megabytes, proof in zip(moved, proofs, strict=True)),

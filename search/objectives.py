@@ -22,11 +22,18 @@ from lfopt.ir import Figures
 from search.result import Result
 from search.weighted import CostWeights, Evaluator, Run, WeightedModel, bounded
 
-ObjectiveName = Literal["bytes", "cycles", "energy", "edp"]
-OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
+ObjectiveName = Literal["bytes", "cycles", "energy", "edp", "balanced"]
+# that a weighted sum, or a product, says; balanced is the fewest bytes in a number of cycles, then less
+OBJECTIVES: tuple[ObjectiveName, ...] = ("bytes", "cycles", "energy", "edp")
+PLANNED_FOR: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
 
-# of an objective that is one figure
-FIGURE: dict[ObjectiveName, str] = {"bytes": "dram_bytes", "cycles": "cycles", "energy": "energy_pj"}
+# of an objective that is one figure, or of which one counts first
+FIGURE: dict[ObjectiveName, str] = {
+    "bytes": "dram_bytes",
+    "cycles": "cycles",
+    "energy": "energy_pj",
+    "balanced": "dram_bytes",
+}
 # weight of an objective: more than a plan's other figures together, at a weight of 1 each; a multiplier
 # of UNIT counts as much as the objective
 UNIT = 1 << 48

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from lfopt.app.deadline import ReportProgress
+from lfopt.app.figures import GroupFigures
 from lfopt.app.recompute import NEARLY, Recomputed, macs_of
-from lfopt.planning import KnownStages, link
+from lfopt.ir import Node, Place
+from lfopt.planning import KnownOptions, KnownStages, Pace, StagePoints, chain_variants, link
+from lfopt.planning.modes import ChainedMode
 from search.result import Result
 
 # how much more each of the other plans that are looked at moves than the one before it at the least, since
 # plans of about the same bytes are alike; and how many plans in all
 APART = 1.005
 LINKED = 5
+ROWS = 4  # that are made at a time, where the cycles of an operator are estimated
 
 
-def with_chains(
+def linked_plans(
     searched: Recomputed,
     result: Result,
     most_macs: int,
     over: Callable[[], bool],
     report: ReportProgress | None,
-) -> Recomputed:
-    """The plan of a result with maps that stay on chip between groups. Ctrl-C leaves the groups as they are.
+) -> list[Recomputed]:
+    """The plan of a result, then plans with maps that stay on chip between groups. Ctrl-C ends them.
 
-    If it is that of the search for operators to compute again, other plans of that search are looked at too,
-    where they move little more. `most_macs`: multiply-accumulates of a plan, at the most; `over`: whether
-    the time is.
+    If it is that of the search for operators to compute again, other plans of that search are looked at too:
+    where they move little more, until no plan can move less. `most_macs`: multiply-accumulates of a plan,
+    at the most; `over`: whether the time is.
     """
 
     def late(done: int) -> bool:
@@ -35,27 +39,70 @@ def with_chains(
             report(f"chains: {done:,} stages worked out", 1.0)
         return result.interrupted or over()
 
-    best = searched._replace(result=result)
-    plans = _nearly_as_good(searched) if result is searched.result else [best]
+    first = searched._replace(result=result)
+    linked = [first]
+    unlinked = _nearly_as_good(searched) if result is searched.result else [first]
     known = KnownStages()
-    for plan in plans:
-        if over() or best.result.dram_bytes <= best.result.lower_bound_bytes:
+    for plan in unlinked:
+        best = fewest_bytes(linked).result
+        if over() or best.dram_bytes <= best.lower_bound_bytes:
             break
         try:
             groups = link(plan.costs, plan.result.groups, late, known)
         except KeyboardInterrupt:
-            return best._replace(result=replace(best.result, interrupted=True))
+            return [one._replace(result=replace(one.result, interrupted=True)) for one in linked]
         dram_bytes = plan.costs.dram_bytes(groups)
-        if dram_bytes < best.result.dram_bytes and macs_of(plan.costs, groups) <= most_macs:
-            linked = replace(
-                best.result,
+        if dram_bytes < plan.result.dram_bytes and macs_of(plan.costs, groups) <= most_macs:
+            chained = replace(
+                result,
                 groups=groups,
                 dram_bytes=dram_bytes,
                 lower_bound_bytes=min(plan.result.lower_bound_bytes, dram_bytes),
                 certificate=plan.result.certificate,
             )
-            best = plan._replace(result=linked)
-    return best
+            linked.append(plan._replace(result=chained))
+    return linked
+
+
+def fewest_bytes(plans: Sequence[Recomputed]) -> Recomputed:
+    """The first of the plans that move the fewest bytes."""
+    return min(plans, key=lambda plan: plan.result.dram_bytes)
+
+
+class Chains:
+    """Chains of the plans of one network on one chip, whose stages take few cycles by the model."""
+
+    def __init__(self, late: Callable[[], bool]) -> None:
+        """`late`: whether the time is over."""
+        self.late = late
+        self._known = KnownOptions()
+
+    def _points(self, figures: GroupFigures) -> StagePoints:
+        def cycles(_: Sequence[Place], steps: Sequence[Node]) -> int:
+            return max(figures.meter.accelerator.busy(steps))
+
+        estimate = [figures.meter.by_rows(i, ROWS)[0] for i in range(len(figures.costs.dataflow))]
+        return StagePoints(figures.costs, cycles, estimate, self.late, self._known)
+
+    def vary(self, figures: GroupFigures, groups: Sequence[int]) -> None:
+        """Let those of some groups that are chains have variants. `figures`: of the groups, not asked yet."""
+        costs = figures.costs
+        mode = costs.modes.get("chained")
+        if not isinstance(mode, ChainedMode):
+            return
+        points = self._points(figures)
+        for group in groups:
+            chain = mode.known.get((group, costs.hardware.buffer_bytes))
+            if chain is not None and not self.late():
+                for variant in chain_variants(chain, points):
+                    costs.learn(variant)
+
+    def linked(self, figures: GroupFigures, plan: Recomputed, bytes_per_cycle: float) -> Recomputed:
+        """A plan with maps that stay on chip where that saves bytes, or cycles that are worth so many."""
+        costs = plan.costs
+        pace = Pace(bytes_per_cycle, self._points(figures))
+        groups = link(costs, plan.result.groups, lambda _: self.late(), pace=pace)
+        return plan.of_groups(groups)
 
 
 def _nearly_as_good(searched: Recomputed) -> list[Recomputed]:

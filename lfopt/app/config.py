@@ -122,13 +122,18 @@ class SearchConfig:
             )
         if self.surrogate and (
             self.wanted == Objective()
-            or self.objective in ("energy", "edp")
+            or self.objective in ("energy", "edp", "balanced")
             or self.max_energy_uj is not None
         ):
             given = "a cap on energy" if self.max_energy_uj is not None else f"objective {self.objective}"
             raise InvalidConfig(
                 f"search.surrogate: found true with {given}; accepted: false, or objective cycles, or a cap "
                 "on cycles, without energy"
+            )
+        if self.objective == "balanced" and self.wanted.caps._replace(cycles=None) != Caps():
+            raise InvalidConfig(
+                "search.objective: found balanced with a cap on bytes or energy; accepted: a cap on cycles, "
+                "or objective bytes, cycles, energy or edp"
             )
         if self.slack is not None and not 0 <= self.slack <= 1:
             raise InvalidConfig(

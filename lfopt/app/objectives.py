@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import NamedTuple
 
+from lfopt.app.balanced import BALANCED_SLACK, BalancedSearch, Limits, balanced
+from lfopt.app.baselines import baselines_of, least_cycles
 from lfopt.app.config import Config
 from lfopt.app.deadline import Deadline, ReportProgress
 from lfopt.app.figures import GroupFigures, KnownFigures
 from lfopt.app.recompute import Recomputed
-from lfopt.ir import Figures, InvalidConfig
+from lfopt.app.trade import Trade
+from lfopt.ir import Figures, Graph, InvalidConfig
 from lfopt.planning import GroupCosts
 from lfopt.planning.costs.two_levels import bound_with_second_level
 from search.exact import solve
@@ -36,7 +39,7 @@ NEAR = 0.005
 # share of the time limit that options of equal bytes may be timed, or steps have no time in networks of large
 # maps
 TIMED = 0.1
-AS_THEY_ARE = 0.25  # share of the time limit in which plans are timed that other searches have found
+AS_THEY_ARE = 0.6  # share of the time limit in which plans are timed that other searches have found
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class ObjectiveResult:
     figures: Figures | None
     bound: int  # no plan of the options looked at has a smaller value; 0: nothing is proven
     result: Result
+    trade: Trade | None = None  # of a balanced plan: what it gives up
 
 
 def break_ties(
@@ -121,14 +125,14 @@ def plan_among(
     fewest: Result,
     report: ReportProgress | None,
     deadline: Deadline,
-    most_macs: int,
+    most_macs: int | None,
 ) -> tuple[Recomputed, ObjectiveResult]:
     """The plan of least value below the caps, among some that compute operators again or keep maps on chip.
 
     `plans`: the first, in which nothing is computed again, is where a search for other groups begins. The
     others run as they are, each group in its best option, and the best of them is where a second search
     begins, if it is the best of all. `fewest`: the plan of the fewest bytes, with what is proven of bytes.
-    `most_macs`: multiply-accumulates of a plan at the most.
+    `most_macs`: multiply-accumulates of a plan at the most; None: groups do not have too many.
 
     Raises InvalidConfig where no plan was found below the caps.
     """
@@ -144,18 +148,58 @@ def plan_among(
         judged.append(_Judged(plan, figures, search.as_it_is(figures, plan.result.groups)))
     figures = search.figures_of(first.costs)
     judged.append(_Judged(first, figures, search.of_groups(figures, first.result.groups)))
-    within = [one for one in judged if one.macs() <= most_macs]
+    within = [one for one in judged if most_macs is None or one.macs() <= most_macs]
     best = min(within or judged[-1:], key=lambda one: search.wanted.order(one.done.choice.figures))
     if best.plan is not first and not best.figures.late():
         done = search.of_groups(best.figures, best.done.choice.groups)
         improved = best._replace(done=done._replace(bound=0))  # which knows of groups with these copies alone
-        if improved.macs() <= most_macs:
+        if most_macs is None or improved.macs() <= most_macs:
             best = improved
     search.check_found(best.done.choice)
     proof = best.plan.result
     space = replace(fewest, lower_bound_bytes=proof.lower_bound_bytes, certificate=proof.certificate)
     result = _taken(best.plan.costs, best.figures, space, best.done)
     return best.plan, ObjectiveResult(best.done.choice.figures, best.done.bound, result)
+
+
+def plan_balanced(
+    plans: Sequence[Recomputed],
+    first: Graph,
+    config: Config,
+    report: ReportProgress | None,
+    deadline: Deadline,
+    most_macs: int | None,
+) -> tuple[Recomputed, ObjectiveResult]:
+    """The balanced plan of the groups of some plans, see `lfopt.app.balanced`.
+
+    `plans`: the best in bytes first, with what is proven of bytes. `first`: the network as it is, nothing
+    computed again. `most_macs`: multiply-accumulates at the most; None: groups do not have too many.
+    """
+    late = deadline.clock("cycles", 1.0)
+    baselines = baselines_of(first, config.hardware, late)
+    most_cycles = config.search.max_cycles or least_cycles(baselines)
+    under_cap = Objective("bytes", Caps(cycles=most_cycles))
+    search = _ObjectiveSearch(config, report, deadline, under_cap)
+    among = BalancedSearch(search.figures_of, late)
+    for plan in plans:
+        among.look_at(plan)
+    among.chain()
+    best_so_far = among.candidates[0]
+    if most_cycles is not None and not late():
+        done = search.of_groups(best_so_far.figures, best_so_far.plan.result.groups)
+        among.look_at(best_so_far.plan.of_groups(done.choice.groups))
+    for baseline in baselines:
+        among.look_at(baseline.plan)
+    slack = BALANCED_SLACK if config.search.slack is None else config.search.slack
+    limits = Limits(most_cycles, most_macs, slack)
+    best, choice, trade = balanced(among.candidates, baselines, limits)
+    search.check_found(choice)
+    proof = best.plan.result
+    fewest = replace(
+        plans[0].result, lower_bound_bytes=proof.lower_bound_bytes, certificate=proof.certificate
+    )
+    result = _taken(best.plan.costs, best.figures, fewest, SearchOutcome(choice, 0, interrupted=False))
+    return best.plan, ObjectiveResult(choice.figures, 0, result, trade)
 
 
 class _Judged(NamedTuple):
@@ -174,9 +218,16 @@ class _Judged(NamedTuple):
 class _ObjectiveSearch:
     """Searches for one objective, which share what they have timed."""
 
-    def __init__(self, config: Config, report: ReportProgress | None, deadline: Deadline) -> None:
+    def __init__(
+        self,
+        config: Config,
+        report: ReportProgress | None,
+        deadline: Deadline,
+        wanted: Objective | None = None,
+    ) -> None:
+        """`wanted`: another objective than that of the configuration."""
         self.config = config
-        self.wanted = config.search.wanted
+        self.wanted = wanted or config.search.wanted
         self.report = report
         self.deadline = deadline
         self.known = KnownFigures()

@@ -196,7 +196,7 @@ JobSecondsOption = Annotated[
         " of fused epilogues comes first, with its steps; it is written where those of a better plan are "
         "not made in time. When a stage's time is over, the best so far is taken. Python's own start comes"
         " on top, and a job whose limit is over before it has that plan finishes it. If not given: until "
-        "it is done."
+        "it is done, or 25 s for a balanced plan."
     ),
 ]
 GuidanceOption = Annotated[
@@ -224,8 +224,9 @@ PROFILE = option(
 ObjectiveOption = Annotated[
     ObjectiveName,
     option(
-        "What the plan is to have little of: bytes of DRAM, cycles, energy, or edp (energy x delay). Cycles "
-        "and energy are the model's. By exact search.",
+        "What the plan is to have little of: bytes of DRAM, cycles, energy, edp (energy x delay), or "
+        "balanced: the fewest bytes among plans no slower than today's compilers', and within 3 % of those "
+        "bytes the fewest cycles. Cycles and energy are the model's. By exact search.",
         Objective.name,
     ),
 ]
@@ -235,8 +236,8 @@ SURROGATE = option(
     default=False,
 )
 SLACK = option(
-    "With objective bytes: DRAM bytes above the fewest that a faster plan may move, as a share of them "
-    "(`0.1%` or `0.001`). If not given: `byte_slack` of the chip, else 0."
+    "With objective bytes or balanced: DRAM bytes above the fewest that a faster plan may move, as a share "
+    "of them (`0.1%` or `0.001`). If not given: `byte_slack` of the chip, else 0; with balanced, 3 %."
 )
 MAX_BYTES = option("DRAM bytes that the plan may move, such as `4.5MB`, whatever the objective.")
 MaxCyclesOption = Annotated[int, option("Cycles that the plan may take.")]

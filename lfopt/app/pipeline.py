@@ -13,13 +13,13 @@ from typing import NamedTuple, TypeVar
 
 from onnx import ModelProto
 
-from lfopt.app.chains import with_chains
+from lfopt.app.chains import fewest_bytes, linked_plans
 from lfopt.app.config import Config, SearchConfig
 from lfopt.app.constraints import check_names, kept
 from lfopt.app.deadline import LEAST_SECONDS, Deadline, ReportProgress
 from lfopt.app.first_plan import FirstPlan, with_epilogues
 from lfopt.app.levels import in_other_ways, with_or_without_flights
-from lfopt.app.objectives import ObjectiveResult, break_ties, plan_among, plan_for
+from lfopt.app.objectives import ObjectiveResult, break_ties, plan_among, plan_balanced, plan_for
 from lfopt.app.options import GuidanceName
 from lfopt.app.overlap import overlapped
 from lfopt.app.plans import make_draft, write_files
@@ -28,7 +28,7 @@ from lfopt.app.recompute import Recomputed, costs_of, macs_allowed, macs_of, may
 from lfopt.app.verify import require_true
 from lfopt.frontend import InputShapes, from_model, load
 from lfopt.fusion import CostModel
-from lfopt.ir import Graph, InvalidConfig, InvalidModel, Plan, step_count
+from lfopt.ir import Graph, Hardware, InvalidConfig, InvalidModel, Plan, step_count
 from lfopt.ir.names import one_line, plural
 from lfopt.ops import Dataflow
 from lfopt.planning import (
@@ -60,6 +60,7 @@ CHAINS = 0.5  # share of the time limit that maps between groups may be looked a
 # plan of the fewest bytes has one
 OBJECTIVE_CHAINS = 0.1
 OBJECTIVE_PARTS = 3
+BALANCED_SECONDS = 25.0  # that a job for a balanced plan takes where it says nothing
 CANDIDATES = 4  # plans that compute operators again, or keep maps, among which such an objective may choose
 
 
@@ -272,9 +273,11 @@ def find_plan(
         now = time.perf_counter()
         seconds[stage], clock = now - clock, now
 
+    if config.search.objective == "balanced" and config.search.time_limit is None:
+        config = replace(config, search=replace(config.search, time_limit=BALANCED_SECONDS))
     deadline = Deadline(config.search.time_limit, before=before)
     graph = load_network(config.model, config.input_shapes, config.rules) if graph is None else graph
-    config = replace(config, hardware=config.hardware.of_network(quantized=graph.quantized))
+    config = replace(config, hardware=_chip(config, quantized=graph.quantized))
     if config.constraints:
         check_names(Dataflow.of(graph), config.constraints)
     lap("load")
@@ -299,6 +302,7 @@ def find_plan(
     methods = 1 + len(others)
     copying = may_copy(config)
     for_bytes = first.wanted == Objective()
+    is_balanced = first.objective == "balanced"
     if stopped:
         searched = Recomputed(graph, (), costs, unfused(costs, first.method), optimal=False)
     else:
@@ -322,9 +326,10 @@ def find_plan(
     judged = None
     most_macs = macs_allowed(config, network)
     plans = [searched._replace(result=best.result), *searched.others]  # that an objective may choose among
-    if SCHEMES[config.scheme].chains and (for_bytes or copying):
+    if SCHEMES[config.scheme].chains and (for_bytes or copying) and not is_balanced:
         over = deadline.clock("chains", CHAINS if for_bytes else OBJECTIVE_CHAINS)
-        linked = with_chains(searched, best.result, most_macs, over, report)
+        every_linked = linked_plans(searched, best.result, most_macs, over, report)
+        linked = fewest_bytes(every_linked)
         plans.insert(0, linked)
         graph, copies, costs, result, optimal, *_ = linked
         changed = best._replace(result=result)
@@ -359,8 +364,9 @@ def find_plan(
         best = stayed
         lap("second level")
     if config.traffic == "tiled" and not (for_bytes and deadline.late("cycles")):
-        if copying and not for_bytes:
-            chosen, judged = _judged_among(plans, first_plan, config, deadline, report, most_macs)
+        if is_balanced or (copying and not for_bytes):
+            macs = most_macs if copying else None
+            chosen, judged = _judged_among(plans, first_plan, config, deadline, report, macs)
             graph, copies, costs, *_ = chosen
             bound = judged.result.lower_bound_bytes
         else:
@@ -389,6 +395,14 @@ def find_plan(
         first_plan,
         lambda: first_plan.draft(best.result, bound, config.recompute_allowed, first.objective),
     )
+
+
+def _chip(config: Config, *, quantized: bool) -> Hardware:
+    """The chip of a job; of a balanced plan, weights pass in blocks that fill its array."""
+    hardware = config.hardware.of_network(quantized=quantized)
+    if config.search.objective != "balanced" or hardware.block_channels is not None:
+        return hardware
+    return replace(hardware, block_channels=hardware.mac_columns)
 
 
 def _first_search(
@@ -464,21 +478,31 @@ def _judged_among(
     config: Config,
     deadline: Deadline,
     report: ReportProgress | None,
-    most_macs: int,
+    most_macs: int | None,
 ) -> tuple[Recomputed, ObjectiveResult]:
     """The plan that the objective wants, of some, the best in bytes first. Ctrl-C leaves that.
 
-    `first`: of the network in which nothing is computed again. `most_macs`: of the plan at the most.
+    `first`: of the network in which nothing is computed again. `most_macs`: of the plan at the most; None:
+    groups do not have too many.
     """
     fewest = plans[0]
     # the last with these costs: maps stay on chip in one before it
     once = next((plan for plan in reversed(plans) if plan.costs is first.costs), fewest)
-    unlike = {(id(plan.costs), plan.result.groups): plan for plan in (once, *plans)}
-    others = [*unlike.values()][1 : 1 + CANDIDATES]
+    others = _unlike([once, *plans])[1 : 1 + CANDIDATES]
     try:
+        if config.search.objective == "balanced":
+            return plan_balanced(_unlike(plans), first.graph, config, report, deadline, most_macs)
         return plan_among([once, *others], config, fewest.result, report, deadline, most_macs)
     except KeyboardInterrupt:
         return fewest, ObjectiveResult(None, 0, replace(fewest.result, interrupted=True))
+
+
+def _unlike(plans: Sequence[Recomputed]) -> list[Recomputed]:
+    """Plans, those left out that have the groups of one before."""
+    unlike: dict[tuple[int, tuple[int, ...]], Recomputed] = {}
+    for plan in plans:
+        unlike.setdefault((id(plan.costs), plan.result.groups), plan)
+    return [*unlike.values()]
 
 
 def _despite_ctrl_c(action: Callable[[], T], interrupted: bool) -> tuple[T, bool]:

@@ -44,6 +44,8 @@ BOUND_END = 0.74  # share of the time limit that searches have by which the boun
 BOUND_SETS = 800_000  # sets of operators that are grown for it
 COVERS_END = 0.62  # share of the time limit that searches have by which covers end: chains take long
 FIRST_BOUND_SHARE = 0.06  # of the time that is left before covers, for the bound: it goes on behind them
+# of what the best cover computes again, what others may that are looked for where cycles count
+AGAIN_SHARES = (0.75, 0.5, 0.25)
 EXACT_SHARE = 0.15  # of what is left then, for the proof of the best cover
 EXACT_END = 0.68  # share of the time limit by which that ends, if it goes on behind covers
 EXACT_SETS = 400_000  # sets of operators that are grown for it
@@ -60,6 +62,11 @@ class Recomputed(NamedTuple):
     optimal: bool
     others: tuple[Recomputed, ...] = ()  # worse plans, which may be better once maps stay between groups
     ended: bool = False  # whether the searches came to their ends, all of them in time
+
+    def of_groups(self, groups: Sequence[int]) -> Recomputed:
+        """A plan of other groups of the same network, of which no more is proven."""
+        result = replace(self.result, groups=tuple(groups), dram_bytes=self.costs.dram_bytes(groups))
+        return self._replace(result=result, optimal=False)
 
 
 def costs_of(
@@ -289,12 +296,16 @@ class _Searches:
         self._poorer()
         self._partition()
         ends = self._turn_over, self._late_for_bound
+        balanced = self.config.search.objective == "balanced"  # plans first: proofs are of bytes alone
+        if balanced:
+            self._covers(report)
+            self._covers_of_fewer_macs(report)
         self._begin_turn(FIRST_BOUND_SHARE)
         least = LeastOfCovers.of(self.first.costs, *ends)
         self._prove(least, report)
         self._begin_turn(EXACT_SHARE)
         proof = covers_without_retention(self.covers, self.cover, *ends)
-        if not self._exact_cover(proof, report):
+        if not self._exact_cover(proof, report) and not balanced:
             self._covers(report)
             self._end_turn_at(EXACT_END)
             self._exact_cover(proof, report)
@@ -368,6 +379,23 @@ class _Searches:
             if cover.dram_bytes <= NEARLY * best.result.dram_bytes:
                 self._take_cover(cover, most_macs)
         self.ended = self.ended and not self._late_for_covers() and budget.sets >= 0
+
+    def _covers_of_fewer_macs(self, report: ReportProgress | None) -> None:
+        """Covers that compute less again than the best one, which may be faster."""
+        best = self.best
+        assert best is not None
+        network = sum(self.first.costs.dataflow.macs)
+        again = macs_of(best.costs, best.result.groups) - network
+        partition = self.plans[0].result.groups
+        for share in AGAIN_SHARES if again > 0 else ():
+            if self._late_for_search():
+                return
+            if report is not None:
+                report(f"covers: at most {100 * share:.0f} % of what is computed again", 1.0)
+            most = network + int(share * again)
+            covers = [*search_covers(self.covers, most, partition, CoverBudget(self._late_for_search))]
+            if covers:
+                self._take_cover(min(covers, key=lambda cover: cover.dram_bytes), most)
 
     def _take_cover(self, cover: Cover, most_macs: int) -> None:
         """Write a cover as a network with copies, and keep its plan if that moves fewer bytes."""

@@ -17,7 +17,7 @@ from lfopt.ir.names import one_line
 from lfopt.planning import GIVEN
 from lfopt.planning.modes import MODES, SCHEMES, unnamed_modes
 from search.methods import METHODS
-from search.objectives import OBJECTIVES
+from search.objectives import PLANNED_FOR
 from simulator.recount import Recount, RecountStopped, recount
 
 
@@ -168,8 +168,8 @@ def search_problems(plan: Plan) -> Iterator[str]:
         yield f"search.method: found {record.method!r}; accepted: {', '.join(methods)}"
     if record.guidance not in get_args(GuidanceName):
         yield f"search.guidance: found {record.guidance!r}; accepted: {', '.join(get_args(GuidanceName))}"
-    if record.objective not in OBJECTIVES:
-        yield f"search.objective: found {record.objective!r}; accepted: {', '.join(OBJECTIVES)}"
+    if record.objective not in PLANNED_FOR:
+        yield f"search.objective: found {record.objective!r}; accepted: {', '.join(PLANNED_FOR)}"
     yield from record.constraints.broken((group.nodes, group.mode) for group in plan.groups)
     if not (isfinite(record.seconds) and record.seconds >= 0):
         yield f"search.seconds: found {record.seconds}; accepted: at least 0"

@@ -279,7 +279,7 @@ def test_a_cap_that_nothing_meets_is_answered_with_the_nearest_plan() -> None:
     [
         (
             {"objective": "speed"},
-            "search.objective: found 'speed'; accepted: 'bytes', 'cycles', 'energy' or 'edp'",
+            "search.objective: found 'speed'; accepted: 'bytes', 'cycles', 'energy', 'edp' or 'balanced'",
         ),
         (
             {"slack": -0.1},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lfopt.app.answers.files import FileAnswer
+from lfopt.app.trade import Trade
 from lfopt.ir import DramBytes, Hardware, Totals
 from lfopt.ir.cost import Mode
 from lfopt.ir.plan import NothingKept
@@ -37,6 +38,37 @@ class MethodAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class FiguresAnswer:
+    """What a plan takes by the model, its groups one after the other."""
+
+    dram_bytes: int
+    cycles: int
+    energy_pj: int
+
+
+@dataclass(frozen=True, slots=True)
+class TradeAnswer:
+    """What a balanced plan gives up: plans that were found beside it, and what compilers run today."""
+
+    baselines: dict[str, FiguresAnswer]  # as plans with steps on the same chip
+    most_cycles: int | None  # that the plan may take; null: no baseline runs
+    fewest_bytes: FiguresAnswer
+    fastest: FiguresAnswer
+    least_energy: FiguresAnswer
+
+    @classmethod
+    def of(cls, trade: Trade) -> TradeAnswer:
+        """That of a search."""
+        return cls(
+            {name: FiguresAnswer(*figures) for name, figures in trade.baselines},
+            trade.most_cycles,
+            FiguresAnswer(*trade.fewest_bytes),
+            FiguresAnswer(*trade.fastest),
+            FiguresAnswer(*trade.least_energy),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class SearchAnswer:
     """`lfopt search`."""
 
@@ -58,6 +90,7 @@ class SearchAnswer:
     # of the objective: proven for the modes and band heights that were looked at, of groups one after the
     # other; 0: nothing is
     least_value: int
+    trade: TradeAnswer | None  # of a balanced plan: what it gives up; null of others
     seconds: dict[str, float]  # by stage
     interrupted: bool
 

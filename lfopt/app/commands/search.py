@@ -14,9 +14,10 @@ from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from lfopt.app.answers.plans import GroupAnswer, MethodAnswer, SearchAnswer
+from lfopt.app.answers.plans import GroupAnswer, MethodAnswer, SearchAnswer, TradeAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, chip
+from lfopt.app.commands.trade import print_trade
 from lfopt.app.config import SAMPLING, Config, find_config, load_config, share, validate
 from lfopt.app.gaps import gap_text, nearness
 from lfopt.app.options import (
@@ -275,6 +276,7 @@ def _answer(
         cycles=None if report is None else report.cycles.total,
         energy_pj=None if report is None else report.energy.total_pj,
         least_value=0 if judged is None else judged.bound,
+        trade=None if judged is None or judged.trade is None else TradeAnswer.of(judged.trade),
         seconds=outcome.seconds,
         interrupted=interrupted,
     )
@@ -302,9 +304,12 @@ def _print_model(plan: Plan, outcome: JobOutcome, report: Report) -> None:
     overlap = f", groups overlap by {report.overlapped_cycles:,}" if report.overlapped_cycles else ""
     figures = f"{report.cycles.total:,} cycles{overlap}, {report.energy.total_pj / 1e6:,.1f} uJ"
     out.print(f"model: {figures} [dim]on {speed(plan.hardware)}[/]", soft_wrap=True)
-    if outcome.judged is not None and outcome.judged.figures is not None and outcome.wanted != Objective():
-        value = outcome.wanted.value(outcome.judged.figures)
-        bound = outcome.judged.bound
+    judged = outcome.judged
+    if judged is not None and judged.figures is not None and judged.trade is not None:
+        print_trade(judged.trade, judged.figures)
+    elif judged is not None and judged.figures is not None and outcome.wanted != Objective():
+        value = outcome.wanted.value(judged.figures)
+        bound = judged.bound
         if bound:
             gap = f"at most {100 * (value - bound) / bound:.1f} % above the least"
         else:

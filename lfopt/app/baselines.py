@@ -1,0 +1,56 @@
+"""What today's compilers run on the same chip: layer by layer, and epilogue fusion, as plans with steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from lfopt.app.figures import GroupFigures
+from lfopt.app.recompute import Recomputed
+from lfopt.ir import Figures, Graph, Hardware
+from lfopt.ops import Dataflow
+from lfopt.planning import GroupCosts, epilogue_groups, executable
+from lfopt.planning.steps.limit import never
+from search.objectives import best_of, lexical
+from search.result import Result
+
+SCHEME = "lbdf"  # of their groups, which run row by row where they fit whole, and in tiles where they do not
+
+
+class Baseline(NamedTuple):
+    """A plan of groups that need no search, each in the option of the fewest bytes, of equals the fastest."""
+
+    name: str
+    plan: Recomputed
+    figures: Figures
+
+
+def baselines_of(graph: Graph, hardware: Hardware, late: Callable[[], bool] = never) -> list[Baseline]:
+    """Layer by layer and epilogue fusion; a baseline of which some operator does not run is left out.
+
+    `late`: whether the time is over; then the first option of each group is taken.
+    """
+    chip = replace(hardware, block_channels=None)
+    costs = GroupCosts(Dataflow.of(graph), chip, scheme=SCHEME)
+    figures = GroupFigures(costs, extra=0, late=late)
+    layers = tuple(1 << i for i in range(len(costs.dataflow)))
+    baselines: list[Baseline] = []
+    for name, groups in (("layer by layer", layers), ("epilogue fusion", epilogue_groups(costs))):
+        if costs.executable(groups):
+            baselines.append(_baseline(name, graph, figures, executable(costs.dataflow, groups)))
+    return baselines
+
+
+def _baseline(name: str, graph: Graph, figures: GroupFigures, groups: Sequence[int]) -> Baseline:
+    costs = figures.costs
+    choice = best_of(figures, groups, lexical("bytes"))
+    bound = costs.bounds.compulsory_bytes
+    moved = choice.figures.dram_bytes
+    result = Result("exact", tuple(groups), moved, min(bound, moved), 1, len(groups), 0.0)
+    return Baseline(name, Recomputed(graph, (), costs, result, optimal=False), choice.figures)
+
+
+def least_cycles(baselines: Sequence[Baseline]) -> int | None:
+    """Cycles of the faster baseline; None if there is none."""
+    return min((baseline.figures.cycles for baseline in baselines), default=None)

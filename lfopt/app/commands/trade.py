@@ -1,0 +1,53 @@
+"""What a balanced plan gives up for what, on the screen."""
+
+from __future__ import annotations
+
+from lfopt.app.screen import mib, out, table
+from lfopt.app.trade import Trade
+from lfopt.ir import Figures
+
+
+def print_trade(trade: Trade, chosen: Figures) -> None:
+    """The plan beside those of the fewest bytes, fewest cycles and least energy, and beside the baselines.
+
+    `chosen`: figures of the plan.
+    """
+    rows = table("groups one after the other", "DRAM bytes", "MiB", "kcycles", "uJ")
+
+    def add(name: str, figures: Figures, style: str | None = None) -> None:
+        moved, cycles, energy = figures
+        rows.add_row(
+            name, f"{moved:,}", mib(moved), f"{cycles / 1e3:,.1f}", f"{energy / 1e6:,.1f}", style=style
+        )
+
+    for name, figures in trade.baselines:
+        add(f"{name}, as a plan", figures)
+    add("this plan, balanced", chosen, "bold green")
+    add("fewest bytes found", trade.fewest_bytes)
+    add("fewest cycles found", trade.fastest)
+    add("least energy found", trade.least_energy)
+    out.print()
+    out.print(rows)
+    if trade.baselines:
+        name, fastest = min(trade.baselines, key=lambda baseline: baseline[1].cycles)
+        out.print(
+            f"{_change(fastest.cycles, chosen.cycles, 'fewer', 'cycles')} and "
+            f"{_change(fastest.energy_pj, chosen.energy_pj, 'less', 'energy')} than {name}, "
+            f"{_change(trade.fewest_bytes.dram_bytes, chosen.dram_bytes, 'fewer', 'bytes')} than the fewest "
+            "found",
+            soft_wrap=True,
+        )
+
+
+def _change(before: int, after: int, less: str, what: str) -> str:
+    """How much less of something, or more; `less`: the word for that.
+
+    >>> _change(200, 150, "fewer", "cycles"), _change(200, 201, "fewer", "bytes")
+    ('25.0 % fewer cycles', '0.5 % more bytes')
+    >>> _change(200, 200, "less", "energy")
+    'no more energy'
+    """
+    if after == before:
+        return f"no more {what}"
+    share = 100 * abs(after - before) / max(before, 1)
+    return f"{share:.1f} % {less if after < before else 'more'} {what}"
