@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from lfopt.app.config import Config
 from lfopt.app.deadline import ReportProgress
 from lfopt.app.figures import GroupFigures
-from lfopt.app.recompute import NEARLY, Recomputed, macs_of
-from lfopt.ir import Node, Place
-from lfopt.planning import KnownOptions, KnownStages, Pace, StagePoints, chain_variants, link
+from lfopt.app.recompute import NEARLY, Recomputed, costs_of, macs_of
+from lfopt.ir import Hardware, Node, Place
+from lfopt.planning import KnownOptions, KnownStages, Pace, StagePoints, chain_variants, link, masks_of
 from lfopt.planning.modes import ChainedMode
+from search.objectives import best_of, lexical
 from search.result import Result
 
 # how much more each of the other plans that are looked at moves than the one before it at the least, since
 # plans of about the same bytes are alike; and how many plans in all
 APART = 1.005
 LINKED = 5
+MOST_EXTRA = 0.2  # bytes that a variant of a chain moves over the fewest, as a share
 ROWS = 4  # that are made at a time, where the cycles of an operator are estimated
 
 
@@ -64,6 +67,38 @@ def linked_plans(
     return linked
 
 
+def in_wide_blocks(
+    config: Config, searched: Recomputed, linked: Recomputed, over: Callable[[], bool]
+) -> list[Recomputed]:
+    """A chained plan, and the same with weights in blocks as wide as the array; the faster first.
+
+    The second only if it moves no more bytes. `searched`: the plan that it comes from, and the other plans of
+    that search. `over`: whether the time is.
+    """
+    chip = linked.costs.hardware
+    sources = (plan for plan in (searched, *searched.others) if plan.costs is linked.costs)
+    source = next(sources, None)
+    same = source is None or source.result.groups == linked.result.groups  # there is no chain
+    if source is None or same or chip.with_wide_blocks == chip or over():
+        return [linked]
+    names = [source.costs.dataflow.names(group) for group in source.result.groups]
+    wide_job = replace(config, hardware=chip.with_wide_blocks)
+    costs = costs_of(wide_job, source.graph, late=over, groups=names)
+    masks = masks_of(costs.dataflow, names)
+    if any(costs.price(mask) is None for mask in masks):
+        return [linked]
+    groups = link(costs, masks, lambda _: over())
+    if costs.dram_bytes(groups) > linked.result.dram_bytes or over():
+        return [linked]
+    wide = linked._replace(costs=costs, result=replace(linked.result, groups=groups))
+
+    def cycles(plan: Recomputed) -> int:
+        figures = GroupFigures(plan.costs, extra=0, late=over)
+        return best_of(figures, plan.result.groups, lexical("bytes")).figures.cycles
+
+    return sorted([linked, wide], key=cycles)
+
+
 def fewest_bytes(plans: Sequence[Recomputed]) -> Recomputed:
     """The first of the plans that move the fewest bytes."""
     return min(plans, key=lambda plan: plan.result.dram_bytes)
@@ -75,17 +110,21 @@ class Chains:
     def __init__(self, late: Callable[[], bool]) -> None:
         """`late`: whether the time is over."""
         self.late = late
-        self._known = KnownOptions()
+        self._known: dict[Hardware, KnownOptions] = {}
 
     def _points(self, figures: GroupFigures) -> StagePoints:
         def cycles(_: Sequence[Place], steps: Sequence[Node]) -> int:
             return max(figures.meter.accelerator.busy(steps))
 
         estimate = [figures.meter.by_rows(i, ROWS)[0] for i in range(len(figures.costs.dataflow))]
-        return StagePoints(figures.costs, cycles, estimate, self.late, self._known)
+        known = self._known.setdefault(figures.costs.hardware, KnownOptions())
+        return StagePoints(figures.costs, cycles, estimate, self.late, known)
 
-    def vary(self, figures: GroupFigures, groups: Sequence[int]) -> None:
-        """Let those of some groups that are chains have variants. `figures`: of the groups, not asked yet."""
+    def vary(self, figures: GroupFigures, groups: Sequence[int], most_extra: float = MOST_EXTRA) -> None:
+        """Let those of some groups that are chains have variants.
+
+        `figures`: of the groups, not asked yet. `most_extra`: bytes over those of a chain, as a share.
+        """
         costs = figures.costs
         mode = costs.modes.get("chained")
         if not isinstance(mode, ChainedMode):
@@ -94,7 +133,7 @@ class Chains:
         for group in groups:
             chain = mode.known.get((group, costs.hardware.buffer_bytes))
             if chain is not None and not self.late():
-                for variant in chain_variants(chain, points):
+                for variant in chain_variants(chain, points, most_extra):
                     costs.learn(variant)
 
     def linked(self, figures: GroupFigures, plan: Recomputed, bytes_per_cycle: float) -> Recomputed:

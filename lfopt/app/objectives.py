@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 from lfopt.app.balanced import BALANCED_SLACK, BalancedSearch, Limits, balanced
 from lfopt.app.baselines import baselines_of, least_cycles
+from lfopt.app.chains import Chains
 from lfopt.app.config import Config
 from lfopt.app.deadline import Deadline, ReportProgress
 from lfopt.app.figures import GroupFigures, KnownFigures
 from lfopt.app.recompute import Recomputed
 from lfopt.app.trade import Trade
-from lfopt.ir import Figures, Graph, InvalidConfig
+from lfopt.ir import Figures, Graph, Hardware, InvalidConfig
 from lfopt.planning import GroupCosts
 from lfopt.planning.costs.two_levels import bound_with_second_level
 from search.exact import solve
@@ -80,6 +81,7 @@ def break_ties(
         extra=slack,
         rows=rows,
     )
+    Chains(figures.late).vary(figures, fewest.groups, slack / max(fewest.dram_bytes, 1))
     if how.slack:
         wanted = Objective("cycles", Caps(dram_bytes=fewest.dram_bytes + slack))
         return ObjectiveResult(
@@ -140,11 +142,13 @@ def plan_among(
     first = plans[0]
     search.check_cap(first.costs, fewest)
     as_they_are = deadline.clock("cycles", AS_THEY_ARE)
+    chains = Chains(as_they_are)
     judged: list[_Judged] = []
     for plan in plans[1:]:
         if as_they_are():
             break
         figures = search.figures_of(plan.costs)
+        chains.vary(figures, plan.result.groups)
         judged.append(_Judged(plan, figures, search.as_it_is(figures, plan.result.groups)))
     figures = search.figures_of(first.costs)
     judged.append(_Judged(first, figures, search.of_groups(figures, first.result.groups)))
@@ -230,7 +234,8 @@ class _ObjectiveSearch:
         self.wanted = wanted or config.search.wanted
         self.report = report
         self.deadline = deadline
-        self.known = KnownFigures()
+        # of groups that run in the same modes on the same chip
+        self.known: dict[tuple[Hardware, str], KnownFigures] = {}
 
     def figures_of(self, costs: GroupCosts) -> GroupFigures:
         """Figures of the groups of a network."""
@@ -241,7 +246,7 @@ class _ObjectiveSearch:
             self.report,
             rows=self.config.band_rows is None,
             energy=wanted.name in ("energy", "edp") or wanted.caps.energy_pj is not None,
-            known=self.known,
+            known=self.known.setdefault((costs.hardware, costs.scheme), KnownFigures()),
         )
 
     def as_it_is(self, figures: GroupFigures, groups: Sequence[int]) -> SearchOutcome:

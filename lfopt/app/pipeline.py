@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from onnx import ModelProto
 
-from lfopt.app.chains import fewest_bytes, linked_plans
+from lfopt.app.chains import fewest_bytes, in_wide_blocks, linked_plans
 from lfopt.app.config import Config, SearchConfig
 from lfopt.app.constraints import check_names, kept
 from lfopt.app.deadline import LEAST_SECONDS, Deadline, ReportProgress
@@ -273,8 +273,7 @@ def find_plan(
         now = time.perf_counter()
         seconds[stage], clock = now - clock, now
 
-    if config.search.objective == "balanced" and config.search.time_limit is None:
-        config = replace(config, search=replace(config.search, time_limit=BALANCED_SECONDS))
+    config = _with_limit(config)
     deadline = Deadline(config.search.time_limit, before=before)
     graph = load_network(config.model, config.input_shapes, config.rules) if graph is None else graph
     config = replace(config, hardware=_chip(config, quantized=graph.quantized))
@@ -328,9 +327,10 @@ def find_plan(
     plans = [searched._replace(result=best.result), *searched.others]  # that an objective may choose among
     if SCHEMES[config.scheme].chains and (for_bytes or copying) and not is_balanced:
         over = deadline.clock("chains", CHAINS if for_bytes else OBJECTIVE_CHAINS)
-        every_linked = linked_plans(searched, best.result, most_macs, over, report)
-        linked = fewest_bytes(every_linked)
-        plans.insert(0, linked)
+        linked = fewest_bytes(linked_plans(searched, best.result, most_macs, over, report))
+        chained = in_wide_blocks(config, searched, linked, over)
+        plans = [*chained, *plans]
+        linked = chained[0]
         graph, copies, costs, result, optimal, *_ = linked
         changed = best._replace(result=result)
         runs = [changed if run is best else run for run in runs]
@@ -397,12 +397,17 @@ def find_plan(
     )
 
 
+def _with_limit(config: Config) -> Config:
+    """A job with a time limit, if it is for a balanced plan and has none."""
+    if config.search.objective != "balanced" or config.search.time_limit is not None:
+        return config
+    return replace(config, search=replace(config.search, time_limit=BALANCED_SECONDS))
+
+
 def _chip(config: Config, *, quantized: bool) -> Hardware:
     """The chip of a job; of a balanced plan, weights pass in blocks that fill its array."""
     hardware = config.hardware.of_network(quantized=quantized)
-    if config.search.objective != "balanced" or hardware.block_channels is not None:
-        return hardware
-    return replace(hardware, block_channels=hardware.mac_columns)
+    return hardware.with_wide_blocks if config.search.objective == "balanced" else hardware
 
 
 def _first_search(

@@ -301,6 +301,18 @@ class Hardware:
         return round_up(self.block_channels or 1, self.channel_align)
 
     @property
+    def with_wide_blocks(self) -> Hardware:
+        """The same with blocks of weights as wide as its MAC array, if it says nothing and they are not.
+
+        >>> chips = Hardware(1024, mac_columns=8), Hardware(1024, channel_align=16)
+        >>> [chip.with_wide_blocks.block_channels for chip in chips]
+        [8, None]
+        """
+        if self.block_channels is not None or self.narrowest_block >= self.mac_columns:
+            return self
+        return replace(self, block_channels=self.mac_columns)
+
+    @property
     def buffer_byte_pj(self) -> float:
         """pJ of one byte into or out of the buffer; see `_byte_pj`."""
         return self._byte_pj(self.buffer_bytes)

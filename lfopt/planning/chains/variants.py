@@ -15,9 +15,12 @@ from lfopt.planning.modes import ChainPart, Linked
 SHARES = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2)
 
 
-def chain_variants(chain: Linked, points: StagePoints) -> list[Linked]:
-    """Variants of a chain, the fewest bytes first; `points`: of the stages of the network's chains."""
-    extra = int(SHARES[-1] * chain.dram.total)
+def chain_variants(chain: Linked, points: StagePoints, most_extra: float = SHARES[-1]) -> list[Linked]:
+    """Variants of a chain, the fewest bytes first.
+
+    `points`: of the stages of the network's chains. `most_extra`: bytes over those of the chain, as a share.
+    """
+    extra = int(most_extra * chain.dram.total)
     hulls = [_hull(part, points, extra) for part in chain.parts]
     chosen = [hull[0] for hull in hulls]
     variants: list[Linked | None] = []
@@ -26,7 +29,7 @@ def chain_variants(chain: Linked, points: StagePoints) -> list[Linked]:
     steps = [(rate, number, point) for number, hull in enumerate(hulls) for rate, point in steps_along(hull)]
     spent = 0
     written = 0  # bytes over those of the chain of the last variant
-    for share in SHARES[1:]:
+    for share in (share for share in SHARES[1:] if share <= most_extra):
         while steps:
             best = max(steps, key=lambda step: step[0])
             _, number, point = best
