@@ -53,7 +53,7 @@ class BalancedCandidate(NamedTuple):
 
 
 class BalancedSearch:
-    """BalancedCandidates, from the plans that searches for bytes have found."""
+    """Candidates, from the plans that searches for bytes have found."""
 
     def __init__(self, figures_of: Callable[[GroupCosts], GroupFigures], late: Callable[[], bool]) -> None:
         """`late`: whether the time is over; what is looked at first is looked at all the same."""
@@ -63,7 +63,7 @@ class BalancedSearch:
         self.candidates: list[BalancedCandidate] = []
 
     def look_at(self, plan: Recomputed) -> None:
-        """Let a plan be a candidate."""
+        """Let a plan be a candidate, if there is time, or there is none."""
         if self.candidates and self.late():
             return
         figures = self.figures_of(plan.costs)
@@ -106,6 +106,8 @@ def balanced(
         choices = [(choice, one) for one in allowed if (choice := one.fewest_cycles(most_bytes)) is not None]
     else:
         choices = [(choice, one) for one in allowed if (choice := one.fewest_cycles(None)) is not None]
+    if not choices:  # all of them compute too much again: then as few bytes as can be
+        choices = [(one.candidate.front.choice(0), one) for one in allowed]
     choice, best = min(choices, key=lambda pair: _rank(pair[0]))
     trade = Trade(
         tuple((baseline.name, baseline.figures) for baseline in baselines),

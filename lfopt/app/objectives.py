@@ -185,15 +185,15 @@ def plan_balanced(
     under_cap = Objective("bytes", Caps(cycles=most_cycles))
     search = _ObjectiveSearch(config, report, deadline, under_cap)
     among = BalancedSearch(search.figures_of, late)
+    for baseline in sorted(baselines, key=lambda baseline: baseline.figures.cycles):
+        among.look_at(baseline.plan)  # the faster one first: it is within the cap, however late it is
     for plan in plans:
         among.look_at(plan)
     among.chain()
-    best_so_far = among.candidates[0]
     if most_cycles is not None and not late():
-        done = search.of_groups(best_so_far.figures, best_so_far.plan.result.groups)
-        among.look_at(best_so_far.plan.of_groups(done.choice.groups))
-    for baseline in baselines:
-        among.look_at(baseline.plan)
+        figures = search.figures_of(plans[0].costs)
+        done = search.of_groups(figures, plans[0].result.groups)
+        among.look_at(plans[0].of_groups(done.choice.groups))
     slack = BALANCED_SLACK if config.search.slack is None else config.search.slack
     limits = Limits(most_cycles, most_macs, slack)
     best, choice, trade = balanced(among.candidates, baselines, limits)

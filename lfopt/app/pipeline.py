@@ -343,7 +343,8 @@ def find_plan(
     def drafted(result: Result, guidance: GuidanceName) -> PlanDraft:
         # steps are made here only for a second level
         stage = "steps" if config.hardware.l2_bytes else "layout"
-        allowed = config.recompute_allowed, first.objective, Limit(lambda: deadline.late(stage))
+        most_macs = config.recompute_allowed if SCHEMES[costs.scheme].copies else 1.0  # of a baseline: 1
+        allowed = most_macs, first.objective, Limit(lambda: deadline.late(stage))
         known = first_plan.known(costs) if config.band_rows is None else NO_OUTLINES
         return make_draft(
             costs.dataflow.graph, costs, result, bound, front, guidance, bands, copies, *allowed, known
