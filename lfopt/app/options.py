@@ -196,7 +196,7 @@ JobSecondsOption = Annotated[
         " of fused epilogues comes first, with its steps; it is written where those of a better plan are "
         "not made in time. When a stage's time is over, the best so far is taken. Python's own start comes"
         " on top, and a job whose limit is over before it has that plan finishes it. If not given: until "
-        "it is done, or 25 s for a balanced plan."
+        "it is done, or 25 seconds for a balanced plan."
     ),
 ]
 GuidanceOption = Annotated[
