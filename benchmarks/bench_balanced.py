@@ -21,8 +21,8 @@ from simulator.model.simulate import simulate
 
 NETWORKS = (
     "mobilenet_v1 mobilenet_v2 mobilenet_v3_small mobilenet_v3_large efficientnet_b0 efficientnet_b1 "
-    "resnet18 resnet34 resnet50 squeezenet1_0 squeezenet1_1 vgg16 deeplabv3_mobilenet_v3_large fsrcnn mobilenet_v1_ssd "
-    "unet bert_base gpt2_step vit_tiny whisper_tiny_encoder"
+    "resnet18 resnet34 resnet50 squeezenet1_0 squeezenet1_1 vgg16 deeplabv3_mobilenet_v3_large fsrcnn "
+    "mobilenet_v1_ssd unet bert_base gpt2_step vit_tiny whisper_tiny_encoder"
 ).split()
 BUFFERS = (256, 1024)  # KiB
 COLUMNS = (
