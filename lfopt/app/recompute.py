@@ -232,6 +232,7 @@ class _Searches:
         self.best: Recomputed | None = None
         self.plans: list[Recomputed] = []  # the best of each search
         self.asked = 0  # groups that were priced
+        self.partition: Sequence[int] = ()  # groups of the plan in which every operator is in one
         self.cover: Sequence[int] = ()  # groups of the best one, in executable order
         # no plan moves less whose operators fly as in the network, and none in which nothing is in flight
         self.flying = _Proof(first.costs.bounds.recomputing_bytes)
@@ -349,7 +350,10 @@ class _Searches:
             return
         poorer = self._searched(self._plain(POORER, self.plain), share=POORER_SHARE)
         again = replace(poorer, dram_bytes=self.plain.dram_bytes(poorer.groups))
-        self._take(Recomputed(self.first.graph, (), self.plain, again, optimal=False))
+        plan = Recomputed(self.first.graph, (), self.plain, again, optimal=False)
+        if self.config.search.objective == "balanced":
+            self.plans.append(plan)  # it may be faster than those of fewer bytes
+        self._take(plan)
 
     def _partition(self) -> None:
         """Every operator in one group."""
@@ -358,6 +362,7 @@ class _Searches:
         plan = Recomputed(self.first.graph, (), costs, result, optimal=result.proof == "optimal")
         self.plans.append(plan)
         self.ended = plan.optimal
+        self.partition = result.groups
         self.cover = result.groups
         self._take(plan)
 
@@ -373,8 +378,7 @@ class _Searches:
                 report(f"covers: {what}, best plan {moved:,} B", 1.0)
 
         budget = CoverBudget(self._late_for_covers)
-        partition = self.plans[0].result.groups
-        for cover in search_covers(self.covers, most_macs, partition, budget, progress):
+        for cover in search_covers(self.covers, most_macs, self.partition, budget, progress):
             self.cover = [step.operators for step in cover.steps]
             if cover.dram_bytes <= NEARLY * best.result.dram_bytes:
                 self._take_cover(cover, most_macs)
@@ -386,14 +390,14 @@ class _Searches:
         assert best is not None
         network = sum(self.first.costs.dataflow.macs)
         again = macs_of(best.costs, best.result.groups) - network
-        partition = self.plans[0].result.groups
         for share in AGAIN_SHARES if again > 0 else ():
             if self._late_for_search():
                 return
             if report is not None:
                 report(f"covers: at most {100 * share:.0f} % of what is computed again", 1.0)
             most = network + int(share * again)
-            covers = [*search_covers(self.covers, most, partition, CoverBudget(self._late_for_search))]
+            budget = CoverBudget(self._late_for_search)
+            covers = [*search_covers(self.covers, most, self.partition, budget)]
             if covers:
                 self._take_cover(min(covers, key=lambda cover: cover.dram_bytes), most)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lfopt
+from lfopt.app.baselines import baselines_of
 from lfopt.app.config import Config, SearchConfig
 from lfopt.app.pipeline import find_plan, load_network, steps_of
 from lfopt.ir import Figures, Hardware, InvalidConfig
@@ -100,6 +101,15 @@ def test_weights_come_in_blocks_that_fill_the_array() -> None:
 def test_what_does_not_go_with_balanced_is_refused(given: dict[str, object], said: str) -> None:
     with pytest.raises(InvalidConfig, match=said):
         lfopt.search("zoo:squeezenet1_1", scheme="auto", objective="balanced", weights=False, **given)  # type: ignore[arg-type]
+
+
+def test_a_job_whose_time_is_over_has_no_cap_and_a_plan() -> None:
+    graph = load_network("zoo:squeezenet1_1", None, "default", weights=False)
+    assert [baseline.name for baseline in baselines_of(graph, CHIP)] == ["epilogue fusion", "layer by layer"]
+    assert baselines_of(graph, CHIP, lambda: True) == []
+    how = SearchConfig(objective="balanced", time_limit=1e-3)
+    finished = steps_of(find_plan(Config("squeezenet1_1", CHIP, scheme="all", search=how), graph=graph))
+    assert not lfopt.check(finished.plan, model=finished.graph).wrong
 
 
 def test_figures_of_a_trade_are_sums_over_groups() -> None:

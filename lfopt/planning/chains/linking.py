@@ -387,9 +387,9 @@ class _Linking:
             return NEVER, None
         most += int(EXTRA * self.costs.dram_bytes(self.given))
         if not edge.enter and not edge.leave:
-            worths = map(pace.worth, pace.points.of_group(mask, most))
+            worths = map(pace.worth, pace.points.of_group(mask, most, pace.bytes_per_cycle))
             return int(min(worths, default=self._reckon(edge, mask))), None  # it may have no steps
-        points = pace.points.of(mask, around, room, most)
+        points = pace.points.of(mask, around, room, most, pace.bytes_per_cycle)
         for point in sorted(points, key=pace.worth):
             stage = pace.points.stage(mask, around, point)
             if stage is not None:

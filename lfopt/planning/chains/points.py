@@ -16,7 +16,7 @@ from lfopt.planning.costs.alike import Structures
 from lfopt.planning.costs.group_costs import GroupCosts
 from lfopt.planning.steps.limit import Limit
 
-MOST_PACE = 2.0  # bytes that a cycle may be worth
+MOST_PACE = 2.0  # bytes that a cycle may be worth, where nothing else is said
 
 Cycles = Callable[[Sequence[Place], Sequence[Node]], int]  # of a schedule, as far as they are needed here
 
@@ -63,17 +63,19 @@ class StagePoints:
         """Cycles of some operators, as far as the estimate says."""
         return sum(self.estimate[i] for i in bits(mask))
 
-    def of(self, mask: int, around: Around, room: Room, most: int) -> list[StagePoint]:
+    def of(
+        self, mask: int, around: Around, room: Room, most: int, pace: float = MOST_PACE
+    ) -> list[StagePoint]:
         """Points on the lower hull of bytes and cycles, of at most so many bytes, the fewest first.
 
-        Once it is late, of the options that were looked at until then. Options that move so many bytes that
-        no cycles are worth them are left out.
+        `pace`: bytes that a cycle is worth at the most: options that move so many that no cycles are worth
+        them are left out. Once it is late, of the options that were looked at until then.
         """
         positions = [self._structures.positions(mask, maps) for maps in around]
-        key = (self._structures.key(mask), *positions, room, most)
+        key = (self._structures.key(mask), *positions, room, most, pace)
         if key not in self._known:
             points: list[StagePoint] = []
-            within = partial(self._is_of_interest, mask, points, most)
+            within = partial(self._is_of_interest, mask, points, most, pace)
             for option, stage in self.ways.options(mask, around, room, within):
                 cycles = self.cycles(stage.places, stage.nodes)
                 points.append(StagePoint(stage.dram.total, cycles, option))
@@ -82,20 +84,22 @@ class StagePoints:
             self._known[key] = lower_hull(points)
         return self._known[key]
 
-    def _is_of_interest(self, mask: int, points: Sequence[StagePoint], most: int, moved: int) -> bool:
+    def _is_of_interest(
+        self, mask: int, points: Sequence[StagePoint], most: int, pace: float, moved: int
+    ) -> bool:
         """Whether an option that moves so many bytes may be better than these points."""
         least = self.estimated(mask)
         return moved <= most and all(
-            moved - point.dram_bytes <= MOST_PACE * max(point.cycles - least, 0) for point in points
+            moved - point.dram_bytes <= pace * max(point.cycles - least, 0) for point in points
         )
 
-    def of_group(self, mask: int, most: int) -> list[StagePoint]:
+    def of_group(self, mask: int, most: int, pace: float = MOST_PACE) -> list[StagePoint]:
         """Points of a group by itself, likewise."""
-        key = self._structures.key(mask), most
+        key = self._structures.key(mask), most, pace
         if key not in self._known:
             points: list[StagePoint] = []
             for number, option in enumerate(self.ways.costs.options(mask)):
-                if not self._is_of_interest(mask, points, most, option.cost.dram_bytes):
+                if not self._is_of_interest(mask, points, most, pace, option.cost.dram_bytes):
                     continue
                 schedule = schedule_of(option.scheduled, Limit(most=MOST_STEPS))
                 if schedule is not None:
