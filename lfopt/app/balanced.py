@@ -47,16 +47,12 @@ class BalancedCandidate(NamedTuple):
         """Figures of the plan of its groups that takes the least energy."""
         return best_of(self.figures, self.plan.result.groups, lexical("energy")).figures
 
-    def macs(self, choice: Choice) -> int:
-        """Multiply-accumulates of a plan of its groups."""
-        return sum(map(self.figures.macs, choice.groups, choice.alternatives))
-
 
 class BalancedSearch:
     """Candidates, from the plans that searches for bytes have found."""
 
     def __init__(self, figures_of: Callable[[GroupCosts], GroupFigures], late: Callable[[], bool]) -> None:
-        """`late`: whether the time is over; what is looked at first is looked at all the same."""
+        """`late`: whether the time is over. The first candidate is looked at however late it is."""
         self.figures_of = figures_of
         self.late = late
         self.chains = Chains(late)
@@ -137,7 +133,7 @@ class _Allowed(NamedTuple):
         if plan is None:
             return None
         choice = self.candidate.front.choice(plan)
-        if self.most_macs is not None and self.candidate.macs(choice) > self.most_macs:
+        if self.most_macs is not None and self.candidate.figures.macs_of(choice) > self.most_macs:
             return None
         return choice
 

@@ -29,7 +29,7 @@ class Baseline(NamedTuple):
 def baselines_of(graph: Graph, hardware: Hardware, late: Callable[[], bool] = never) -> list[Baseline]:
     """Epilogue fusion and layer by layer; a baseline of which some operator does not run is left out.
 
-    `late`: whether the time is over; what was not timed until then is left out, too.
+    `late`: whether the time is over. A baseline that is not timed by then is left out, too.
     """
     chip = replace(hardware, block_channels=None)
     costs = GroupCosts(Dataflow.of(graph), chip, scheme=SCHEME)

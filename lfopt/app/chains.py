@@ -11,6 +11,7 @@ from lfopt.app.figures import GroupFigures
 from lfopt.app.recompute import NEARLY, Recomputed, costs_of, macs_of
 from lfopt.ir import Hardware, Node, Place
 from lfopt.planning import KnownOptions, KnownStages, Pace, StagePoints, chain_variants, link, masks_of
+from lfopt.planning.chains.variants import MOST_EXTRA
 from lfopt.planning.modes import ChainedMode
 from search.objectives import best_of, lexical
 from search.result import Result
@@ -19,7 +20,6 @@ from search.result import Result
 # plans of about the same bytes are alike; and how many plans in all
 APART = 1.005
 LINKED = 5
-MOST_EXTRA = 0.2  # bytes that a variant of a chain moves over the fewest, as a share
 ROWS = 4  # that are made at a time, where the cycles of an operator are estimated
 
 
@@ -129,10 +129,13 @@ class Chains:
         mode = costs.modes.get("chained")
         if not isinstance(mode, ChainedMode):
             return
+        known = (mode.known.get((group, costs.hardware.buffer_bytes)) for group in groups)
+        chains = [chain for chain in known if chain is not None]
+        if not chains:
+            return
         points = self._points(figures)
-        for group in groups:
-            chain = mode.known.get((group, costs.hardware.buffer_bytes))
-            if chain is not None and not self.late():
+        for chain in chains:
+            if not self.late():
                 for variant in chain_variants(chain, points, most_extra):
                     costs.learn(variant)
 

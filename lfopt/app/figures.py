@@ -18,7 +18,7 @@ from lfopt.planning.costs.rules import UNMET
 from lfopt.planning.modes import ChainedMode, ModeOption, PlacesAndSteps
 from lfopt.planning.plans.outlines import with_parameters
 from lfopt.planning.steps.layout import BufferLayout
-from lfopt.planning.steps.limit import Unwritten
+from search.objectives import Choice
 from simulator.model.meter import Meter
 
 MOST_STEPS = 50_000  # of an option that is worth timing, unless it is the only one
@@ -147,6 +147,10 @@ class GroupFigures:
         """Multiply-accumulates of the group in the option at this position of what a call gives."""
         return self.costs.macs(group, self._option(group, k))
 
+    def macs_of(self, choice: Choice) -> int:
+        """Multiply-accumulates of a plan, each group in the option that was chosen."""
+        return sum(map(self.macs, choice.groups, choice.alternatives))
+
     def _option(self, group: int, k: int) -> ModeOption:
         number, figures = self._of(group)[k]
         option = next(islice(self.costs.options(group, whole=self._whole(group)), number, None))
@@ -231,11 +235,7 @@ class GroupFigures:
 
     def _schedule(self, group: int, option: ModeOption, limit: Limit) -> PlacesAndSteps | None:
         """Places and steps of one option; None where it has none, or more than the limit allows."""
-        make = option.scheduled.make
-        try:
-            schedule = None if isinstance(make, str) else make(limit)
-        except Unwritten:
-            return None
+        schedule = option.scheduled.within(limit)
         return schedule and (
             schedule[0],
             with_parameters(self.costs, self.layout, group, option.cost.mode, schedule[1]),

@@ -52,7 +52,7 @@ class ObjectiveResult:
     figures: Figures | None
     bound: int  # no plan of the options looked at has a smaller value; 0: nothing is proven
     result: Result
-    trade: Trade | None = None  # of a balanced plan: what it gives up
+    trade: Trade | None = None  # of a balanced plan: the plans that it was chosen beside
 
 
 def break_ties(
@@ -215,8 +215,7 @@ class _Judged(NamedTuple):
 
     def macs(self) -> int:
         """Multiply-accumulates of its groups, in the options that were chosen."""
-        choice = self.done.choice
-        return sum(map(self.figures.macs, choice.groups, choice.alternatives))
+        return self.figures.macs_of(self.done.choice)
 
 
 class _ObjectiveSearch:

@@ -90,7 +90,7 @@ class SearchAnswer:
     # of the objective: proven for the modes and band heights that were looked at, of groups one after the
     # other; 0: nothing is
     least_value: int
-    trade: TradeAnswer | None  # of a balanced plan: what it gives up; null of others
+    trade: TradeAnswer | None  # of a balanced plan: the plans that it was chosen beside; null of others
     seconds: dict[str, float]  # by stage
     interrupted: bool
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from lfopt.ir import Node, Place
 from lfopt.ops import bits
 from lfopt.planning.chains.stages import Around, ChainStage
-from lfopt.planning.chains.ways import MOST_STEPS, Room, StageOption, StageWays, schedule_of
+from lfopt.planning.chains.ways import MOST_STEPS, Room, StageOption, StageWays
 from lfopt.planning.costs.alike import Structures
 from lfopt.planning.costs.group_costs import GroupCosts
 from lfopt.planning.steps.limit import Limit
@@ -26,7 +26,7 @@ class StagePoint(NamedTuple):
 
     dram_bytes: int
     cycles: int
-    option: StageOption | None  # None: as it is
+    option: StageOption | None  # None: as it is, or of a group by itself
 
 
 @dataclass
@@ -94,17 +94,16 @@ class StagePoints:
         )
 
     def of_group(self, mask: int, most: int, pace: float = MOST_PACE) -> list[StagePoint]:
-        """Points of a group by itself, likewise."""
+        """Points of a group by itself, likewise, to compare it with stages; they do not say the options."""
         key = self._structures.key(mask), most, pace
         if key not in self._known:
             points: list[StagePoint] = []
-            for number, option in enumerate(self.ways.costs.options(mask)):
+            for option in self.ways.costs.options(mask):
                 if not self._is_of_interest(mask, points, most, pace, option.cost.dram_bytes):
                     continue
-                schedule = schedule_of(option.scheduled, Limit(most=MOST_STEPS))
+                schedule = option.scheduled.within(Limit(most=MOST_STEPS))
                 if schedule is not None:
-                    own = StageOption(option.cost.mode, self.ways.hardware.buffer_bytes, number)
-                    points.append(StagePoint(option.cost.dram_bytes, self.cycles(*schedule), own))
+                    points.append(StagePoint(option.cost.dram_bytes, self.cycles(*schedule), None))
                 if self.late():
                     return lower_hull(points)
             self._known[key] = lower_hull(points)

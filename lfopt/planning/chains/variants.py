@@ -13,9 +13,10 @@ from lfopt.planning.modes import ChainPart, Linked
 
 # bytes over those of the chain that its variants move, as shares of them
 SHARES = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2)
+MOST_EXTRA = SHARES[-1]
 
 
-def chain_variants(chain: Linked, points: StagePoints, most_extra: float = SHARES[-1]) -> list[Linked]:
+def chain_variants(chain: Linked, points: StagePoints, most_extra: float = MOST_EXTRA) -> list[Linked]:
     """Variants of a chain, the fewest bytes first.
 
     `points`: of the stages of the network's chains. `most_extra`: bytes over those of the chain, as a share.

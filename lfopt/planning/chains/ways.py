@@ -11,10 +11,10 @@ from lfopt.ops import bits
 from lfopt.planning.chains.joining import Joining
 from lfopt.planning.chains.stages import Around, ChainStage, StageBuilder
 from lfopt.planning.costs.group_costs import GroupCosts
-from lfopt.planning.modes import SCHEMES, ChainPart, Linked, ModeOption, PlacesAndSteps, Scheduled
+from lfopt.planning.modes import SCHEMES, ChainPart, Linked, ModeOption, Scheduled
 from lfopt.planning.steps.addresses import Life, allocate
 from lfopt.planning.steps.layout import BufferLayout
-from lfopt.planning.steps.limit import Limit, Unwritten
+from lfopt.planning.steps.limit import Limit
 
 MOST_OPTIONS = 12  # of a mode that are looked at
 KEPT = 64  # lists of options that are remembered
@@ -176,7 +176,7 @@ class StageWays:
 
     def _built(self, mask: int, scheduled: Scheduled, around: Around, limit: Limit) -> ChainStage | None:
         """The stage of a mode's schedule; None if there is none."""
-        schedule = schedule_of(scheduled, limit)
+        schedule = scheduled.within(limit)
         if schedule is None:
             return None
         stage = StageBuilder(self.layout, mask, schedule, around).stage()
@@ -205,13 +205,3 @@ class StageWays:
             allocate(live)[1] < (room.left if store == "buffer" else hardware.stores[store])
             for store, live in lives.items()
         )
-
-
-def schedule_of(scheduled: Scheduled, limit: Limit) -> PlacesAndSteps | None:
-    """Places and steps of a schedule; None where it has none, or more than the limit allows."""
-    if isinstance(scheduled.make, str):
-        return None
-    try:
-        return scheduled.make(limit)
-    except Unwritten:
-        return None

@@ -155,7 +155,7 @@ class StreamedWeights:
         if min(need_whole, need_in_slices) <= self.room:
             return 0
         room = self.weight_room
-        taken = 0  # of the room, by maps
+        taken = 0  # bytes of the room that maps take
         if not room:
             room = self.room
             taken = max([staying, *(size for size, way in read if way == inf)])

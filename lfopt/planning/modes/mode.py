@@ -15,7 +15,7 @@ from lfopt.ops import Dataflow, bits
 from lfopt.planning.defaults import EPILOGUE, TRAFFIC
 from lfopt.planning.groups.groups import Groups
 from lfopt.planning.passes.tree import Nest
-from lfopt.planning.steps.limit import Limit
+from lfopt.planning.steps.limit import Limit, Unwritten
 
 PlacesAndSteps = tuple[tuple[Place, ...], tuple[Node, ...]]  # places and steps
 # lower bound on the buffer of a group and of all that it is grown into; opaque to all but its mode
@@ -62,6 +62,15 @@ class Scheduled(NamedTuple):
     make: Callable[[Limit], PlacesAndSteps] | str
     nest: Nest | None = None  # what they are lowered from; None in modes that have no nests
     macs: int | None = None  # multiply-accumulates, where neither a nest nor the operators say how many
+
+    def within(self, limit: Limit) -> PlacesAndSteps | None:
+        """Places and steps; None where there are none, or more than the limit allows."""
+        if isinstance(self.make, str):
+            return None
+        try:
+            return self.make(limit)
+        except Unwritten:
+            return None
 
 
 class ModeOption(NamedTuple):
