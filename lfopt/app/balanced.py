@@ -15,7 +15,7 @@ from itertools import product
 from typing import NamedTuple
 
 from lfopt.app.baselines import Baseline
-from lfopt.app.chains import Chains
+from lfopt.app.chains import Chains, estimated_cycles
 from lfopt.app.figures import GroupFigures
 from lfopt.app.recompute import Recomputed
 from lfopt.app.trade import Trade
@@ -29,6 +29,7 @@ BALANCED_SLACK = 0.03  # bytes over the fewest within the cap, as a share of the
 PACES = (1.0, 0.25)
 # of what bytes and cycles of the best candidate are worth, what others may that are linked
 PROMISING = 1.1
+BY_GROUPS = 1.15  # cycles of the fastest plan of some groups, over those of their operators; 1.1 to 1.3
 
 
 class BalancedCandidate(NamedTuple):
@@ -51,12 +52,23 @@ class BalancedCandidate(NamedTuple):
 class BalancedSearch:
     """Candidates, from the plans that searches for bytes have found."""
 
-    def __init__(self, figures_of: Callable[[GroupCosts], GroupFigures], late: Callable[[], bool]) -> None:
-        """`late`: whether the time is over. The first candidate is looked at however late it is."""
+    def __init__(
+        self,
+        figures_of: Callable[[GroupCosts], GroupFigures],
+        late: Callable[[], bool],
+        late_to_link: Callable[[], bool],
+        most_cycles: int | None,
+    ) -> None:
+        """`most_cycles`: the cap. `late`: whether the time is over; the first plan is a candidate then, too.
+
+        `late_to_link`: whether so little time is left that a plan that is linked now is not looked at.
+        """
         self.figures_of = figures_of
         self.late = late
-        self.chains = Chains(late)
+        self.most_cycles = most_cycles
+        self.chains = Chains(late, late_to_link)
         self.candidates: list[BalancedCandidate] = []
+        self._linked: set[tuple[float, tuple[int, ...]]] = set()  # (pace, groups) that were, or need not be
 
     def look_at(self, plan: Recomputed) -> None:
         """Let a plan be a candidate, if there is time, or there is none."""
@@ -66,17 +78,39 @@ class BalancedSearch:
         self.chains.vary(figures, plan.result.groups)
         self.candidates.append(BalancedCandidate.of(plan, figures))
 
-    def chain(self) -> None:
-        """Let maps stay between groups of the candidates, the most promising first."""
+    def look_at_all(self, plans: Sequence[Recomputed]) -> None:
+        """Let plans be candidates, and those in which maps stay between groups of the promising ones.
+
+        The plan that is likely the best is linked before the others are looked at, which take long, too.
+        """
+        promising = sorted(plans, key=self._promise)
+        for plan in promising[:1]:
+            self.look_at(plan)
+            self._link(self.candidates[-1], PACES[0])
+        for plan in promising[1:]:
+            self.look_at(plan)
         loose = sorted(self.candidates, key=lambda candidate: candidate.front.least_worth(PACES[0]))
         least = loose[0].front.least_worth(PACES[0])
         for pace, candidate in product(PACES, loose):
-            if self.late():
-                return
             if candidate.front.least_worth(PACES[0]) <= PROMISING * least:
-                plan = self.chains.linked(candidate.figures, candidate.plan, pace)
-                if plan.result.groups != candidate.plan.result.groups:
-                    self.look_at(plan)
+                self._link(candidate, pace)
+
+    def _promise(self, plan: Recomputed) -> tuple[bool, float]:
+        """Sort key of plans that are not timed yet: plans within the cap first, those of the least worth."""
+        cycles = sum(estimated_cycles(plan.costs))
+        too_slow = self.most_cycles is not None and BY_GROUPS * cycles > self.most_cycles
+        return too_slow, plan.result.dram_bytes + PACES[0] * cycles
+
+    def _link(self, candidate: BalancedCandidate, pace: float) -> None:
+        """Let maps stay between groups of a candidate, if there is time and they may."""
+        groups = candidate.plan.result.groups
+        if self.chains.late_to_link() or (pace, groups) in self._linked:
+            return
+        self._linked.add((pace, groups))
+        plan = self.chains.linked(candidate.figures, candidate.plan, pace)
+        if plan.result.groups != groups:
+            self._linked.add((pace, plan.result.groups))
+            self.look_at(plan)
 
 
 class Limits(NamedTuple):

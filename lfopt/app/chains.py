@@ -10,11 +10,21 @@ from lfopt.app.deadline import ReportProgress
 from lfopt.app.figures import GroupFigures
 from lfopt.app.recompute import NEARLY, Recomputed, costs_of, macs_of
 from lfopt.ir import Hardware, Node, Place
-from lfopt.planning import KnownOptions, KnownStages, Pace, StagePoints, chain_variants, link, masks_of
+from lfopt.planning import (
+    GroupCosts,
+    KnownOptions,
+    KnownStages,
+    Pace,
+    StagePoints,
+    chain_variants,
+    link,
+    masks_of,
+)
 from lfopt.planning.chains.variants import MOST_EXTRA
 from lfopt.planning.modes import ChainedMode
 from search.objectives import best_of, lexical
 from search.result import Result
+from simulator.model.meter import Meter
 
 # how much more each of the other plans that are looked at moves than the one before it at the least, since
 # plans of about the same bytes are alike; and how many plans in all
@@ -104,21 +114,31 @@ def fewest_bytes(plans: Sequence[Recomputed]) -> Recomputed:
     return min(plans, key=lambda plan: plan.result.dram_bytes)
 
 
+def estimated_cycles(costs: GroupCosts) -> list[float]:
+    """Cycles of each operator of a network on the chip, of a few rows at a time."""
+    meter = Meter(costs.dataflow, costs.hardware)
+    return [meter.by_rows(i, ROWS)[0] for i in range(len(costs.dataflow))]
+
+
 class Chains:
     """Chains of the plans of one network on one chip, whose stages take few cycles by the model."""
 
-    def __init__(self, late: Callable[[], bool]) -> None:
-        """`late`: whether the time is over."""
+    def __init__(self, late: Callable[[], bool], late_to_link: Callable[[], bool] | None = None) -> None:
+        """`late`: whether the time is over; `late_to_link`: whether that for linking is, which ends sooner.
+
+        Without it, linking has all the time.
+        """
         self.late = late
+        self.late_to_link = late_to_link or late
         self._known: dict[Hardware, KnownOptions] = {}
 
-    def _points(self, figures: GroupFigures) -> StagePoints:
+    def _points(self, figures: GroupFigures, late: Callable[[], bool]) -> StagePoints:
         def cycles(_: Sequence[Place], steps: Sequence[Node]) -> int:
             return max(figures.meter.accelerator.busy(steps))
 
-        estimate = [figures.meter.by_rows(i, ROWS)[0] for i in range(len(figures.costs.dataflow))]
-        known = self._known.setdefault(figures.costs.hardware, KnownOptions())
-        return StagePoints(figures.costs, cycles, estimate, self.late, known)
+        costs = figures.costs
+        known = self._known.setdefault(costs.hardware, KnownOptions())
+        return StagePoints(costs, cycles, estimated_cycles(costs), late, known)
 
     def vary(self, figures: GroupFigures, groups: Sequence[int], most_extra: float = MOST_EXTRA) -> None:
         """Let those of some groups that are chains have variants.
@@ -133,7 +153,7 @@ class Chains:
         chains = [chain for chain in known if chain is not None]
         if not chains:
             return
-        points = self._points(figures)
+        points = self._points(figures, self.late)
         for chain in chains:
             if not self.late():
                 for variant in chain_variants(chain, points, most_extra):
@@ -142,8 +162,8 @@ class Chains:
     def linked(self, figures: GroupFigures, plan: Recomputed, bytes_per_cycle: float) -> Recomputed:
         """A plan with maps that stay on chip where that saves bytes, or cycles that are worth so many."""
         costs = plan.costs
-        pace = Pace(bytes_per_cycle, self._points(figures))
-        groups = link(costs, plan.result.groups, lambda _: self.late(), pace=pace)
+        pace = Pace(bytes_per_cycle, self._points(figures, self.late_to_link))
+        groups = link(costs, plan.result.groups, lambda _: self.late_to_link(), pace=pace)
         return plan.of_groups(groups)
 
 

@@ -10,7 +10,8 @@ from typing import Literal
 LEAST_SECONDS = 0.1  # of a search, if the time is over
 # seconds between loading and files, however little the limit leaves: time for the first plan
 LEAST_PLANNING = 1.5
-# seconds beyond the limit in which the steps of the first plan may still be made, and share of the limit
+# seconds beyond the limit in which the steps of the first plan may still be made, and share of the limit, in
+# which the plan may also be simulated
 GRACE_SECONDS = 2.0
 GRACE_SHARE = 0.1
 # of these, what the steps of the plan found may take
@@ -73,7 +74,7 @@ class Deadline:
             return float("inf")
         least = self.loaded + LEAST_PLANNING
         if stage == "report":
-            return max(self.seconds, least)
+            return max(self.seconds * (1 + GRACE_SHARE), least)
         if stage == "steps":
             return max(self.seconds + FOUND_SHARE * self._grace - self.files, least)
         planning = max(self.seconds - self.reserve - self.loaded, LEAST_PLANNING / 2)
@@ -123,6 +124,12 @@ class Deadline:
             self.late(stage)
             or (self.seconds is not None and time.perf_counter() - begin > self.seconds * most)
         )
+
+    def part(self, stage: Stage, share: float) -> Callable[[], bool]:
+        """Whether a share of the time that a stage has left from now on is over."""
+        begin = self.passed
+        last = begin + share * (self.end(stage) - begin)
+        return lambda: self.passed > last
 
     def left(self, stage: Stage, parts: int = 1) -> float | None:
         """Seconds that a stage has left for each of its parts to come; None: as many as it takes."""

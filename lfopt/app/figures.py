@@ -32,7 +32,16 @@ class ScheduledOption(NamedTuple):
     number: int  # among all options of the group
     dram_bytes: int
     computing: int  # cycles that it computes: it takes no fewer
+    macs: Callable[[], int]  # multiply-accumulates
     figures: Callable[[], Figures]
+
+
+class TimedOption(NamedTuple):
+    """An option of a group that is worth taking."""
+
+    number: int  # among all options of the group
+    figures: Figures
+    macs: int  # multiply-accumulates
 
 
 class KnownFigures:
@@ -40,8 +49,7 @@ class KnownFigures:
 
     def __init__(self) -> None:
         self.prices = Prices()
-        # by structure: (number among all options, figures) of those worth taking
-        self.options: dict[Hashable, list[tuple[int, Figures]]] = {}
+        self.options: dict[Hashable, list[TimedOption]] = {}  # by structure
 
 
 class GroupFigures:
@@ -92,7 +100,7 @@ class GroupFigures:
         The first moves the fewest bytes of its mode.
         """
         unmet = Figures(*[UNMET] * 3) if self.costs.breaks(group) else Figures(0, 0, 0)
-        return [figures + unmet for _, figures in self._of(group)]
+        return [option.figures + unmet for option in self._of(group)]
 
     def known(self, group: int) -> bool:
         """Whether a group of this structure was timed."""
@@ -129,8 +137,8 @@ class GroupFigures:
 
     def fastest(self, group: int) -> tuple[Cost, PlacesAndSteps] | None:
         """Cost, places and steps of a legal group in its fastest option; None where that has no steps."""
-        number, _ = min(self._of(group), key=lambda option: option[1].cycles)
-        option = next(islice(self.costs.options(group, whole=self._whole(group)), number, None))
+        fastest = min(self._of(group), key=lambda option: option.figures.cycles)
+        option = self._numbered(group, fastest.number)
         schedule = self._schedule(group, option, Limit())
         if schedule is None:
             return None
@@ -145,21 +153,25 @@ class GroupFigures:
 
     def macs(self, group: int, k: int) -> int:
         """Multiply-accumulates of the group in the option at this position of what a call gives."""
-        return self.costs.macs(group, self._option(group, k))
+        return self._of(group)[k].macs
 
     def macs_of(self, choice: Choice) -> int:
         """Multiply-accumulates of a plan, each group in the option that was chosen."""
         return sum(map(self.macs, choice.groups, choice.alternatives))
 
     def _option(self, group: int, k: int) -> ModeOption:
-        number, figures = self._of(group)[k]
-        option = next(islice(self.costs.options(group, whole=self._whole(group)), number, None))
-        assert option.cost.dram_bytes == figures.dram_bytes, (
+        timed = self._of(group)[k]
+        option = self._numbered(group, timed.number)
+        assert option.cost.dram_bytes == timed.figures.dram_bytes, (
             "groups of the same structure have the same options"
         )
         return option
 
-    def _of(self, group: int) -> list[tuple[int, Figures]]:
+    def _numbered(self, group: int, number: int) -> ModeOption:
+        """The option at this position among all options of a group."""
+        return next(islice(self.costs.options(group, whole=self._whole(group)), number, None))
+
+    def _of(self, group: int) -> list[TimedOption]:
         key = self.key(group)
         if key not in self._known:
             self._known[key] = self._look(group)
@@ -192,23 +204,27 @@ class GroupFigures:
             return None
         return self.costs.modes[self._price(group).mode].whole
 
-    def _look(self, group: int) -> list[tuple[int, Figures]]:
-        """(number among all its options, figures) of those worth taking.
+    def _look(self, group: int) -> list[TimedOption]:
+        """Those of its options that are worth taking.
 
         What computes the least is timed first, which spares the timing of others.
         """
         least = sum(self.least[i].cycles for i in bits(group))
-        by_option = dict[int, Figures]()
+        timed = list[TimedOption]()
         for option in sorted(self._written(group), key=lambda option: option.computing):
             fastest = min(
-                (f.cycles for f in by_option.values() if f.dram_bytes <= option.dram_bytes), default=NEVER
+                (one.figures.cycles for one in timed if one.figures.dram_bytes <= option.dram_bytes),
+                default=NEVER,
             )
             if self.energy or (option.computing < fastest and fastest > HARDLY * least):
-                by_option[option.number] = option.figures()
-        worth = list[tuple[int, Figures]]()
-        for number, figures in sorted(by_option.items()):
-            if not any(all(a <= b for a, b in zip(other, figures, strict=True)) for _, other in worth):
-                worth.append((number, figures))
+                timed.append(TimedOption(option.number, option.figures(), option.macs()))
+        worth = list[TimedOption]()
+        for option in sorted(timed):
+            beaten = (
+                all(a <= b for a, b in zip(other.figures, option.figures, strict=True)) for other in worth
+            )
+            if not any(beaten):
+                worth.append(option)
         return worth
 
     def _written(self, group: int) -> Iterator[ScheduledOption]:
@@ -225,10 +241,13 @@ class GroupFigures:
                     number,
                     dram.total,
                     self.meter.computing(schedule[1]),
+                    partial(self.costs.macs, group, option),
                     partial(self.meter.figures, *schedule),
                 )
             elif limit is first or isinstance(option.scheduled.make, str):
-                yield ScheduledOption(number, dram.total, 0, partial(self.meter.without_steps, group, dram))
+                macs = partial(self.costs.macs, group, option)
+                figures = partial(self.meter.without_steps, group, dram)
+                yield ScheduledOption(number, dram.total, 0, macs, figures)
             if self.late():
                 return
             limit = Limit(most=MOST_STEPS)

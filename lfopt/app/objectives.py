@@ -40,6 +40,7 @@ NEAR = 0.005
 # share of the time limit that options of equal bytes may be timed, or steps have no time in networks of large
 # maps
 TIMED = 0.1
+LINKED = 0.85  # of the time that a balanced plan has left, until when maps are let stay between its groups
 AS_THEY_ARE = 0.6  # share of the time limit in which plans are timed that other searches have found
 
 
@@ -184,12 +185,10 @@ def plan_balanced(
     most_cycles = config.search.max_cycles or least_cycles(baselines)
     under_cap = Objective("bytes", Caps(cycles=most_cycles))
     search = _ObjectiveSearch(config, report, deadline, under_cap)
-    among = BalancedSearch(search.figures_of, late)
+    among = BalancedSearch(search.figures_of, late, deadline.part("cycles", LINKED), most_cycles)
     for baseline in sorted(baselines, key=lambda baseline: baseline.figures.cycles):
         among.look_at(baseline.plan)  # the faster one first: it is within the cap, however late it is
-    for plan in plans:
-        among.look_at(plan)
-    among.chain()
+    among.look_at_all(plans)
     if most_cycles is not None and not late():
         figures = search.figures_of(plans[0].costs)
         done = search.of_groups(figures, plans[0].result.groups)

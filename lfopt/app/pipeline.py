@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
@@ -505,9 +505,10 @@ def _judged_among(
 
 def _unlike(plans: Sequence[Recomputed]) -> list[Recomputed]:
     """Plans, those left out that have the groups of one before."""
-    unlike: dict[tuple[int, tuple[int, ...]], Recomputed] = {}
+    unlike: dict[Hashable, Recomputed] = {}
     for plan in plans:
-        unlike.setdefault((id(plan.costs), plan.result.groups), plan)
+        names = [tuple(plan.costs.dataflow.names(group)) for group in plan.result.groups]
+        unlike.setdefault((plan.result.dram_bytes, tuple(names)), plan)
     return [*unlike.values()]
 
 

@@ -17,7 +17,7 @@ from rich.table import Table
 from lfopt.app.answers.plans import GroupAnswer, MethodAnswer, SearchAnswer, TradeAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, chip
-from lfopt.app.commands.trade import print_trade
+from lfopt.app.commands.trade import print_judged
 from lfopt.app.config import SAMPLING, Config, find_config, load_config, share, validate
 from lfopt.app.gaps import gap_text, nearness
 from lfopt.app.options import (
@@ -69,7 +69,7 @@ from search.objectives import Objective
 from simulator.model.simulate import simulate
 from simulator.model.timing import WALKED
 
-TIMED_SECONDS = 1e-4  # that the model takes for a step
+TIMED_SECONDS = 6e-5  # that the model takes for a step
 SHOWN = 5  # groups in each of the two short lists
 
 
@@ -196,6 +196,8 @@ def search(
     figures = simulate(plan, outcome.graph) if with_figures and enough else None
     if figures is not None:
         _print_model(plan, outcome, figures)
+    if outcome.judged is not None:
+        print_judged(outcome.wanted, plan.scheme, outcome.judged)
     stages["write"] = time.perf_counter() - clock
     laps = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in stages.items())
     out.print(f"\n[dim]wrote[/] {shown(folder)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
@@ -304,21 +306,6 @@ def _print_model(plan: Plan, outcome: JobOutcome, report: Report) -> None:
     overlap = f", groups overlap by {report.overlapped_cycles:,}" if report.overlapped_cycles else ""
     figures = f"{report.cycles.total:,} cycles{overlap}, {report.energy.total_pj / 1e6:,.1f} uJ"
     out.print(f"model: {figures} [dim]on {speed(plan.hardware)}[/]", soft_wrap=True)
-    judged = outcome.judged
-    if judged is not None and judged.figures is not None and judged.trade is not None:
-        print_trade(judged.trade, judged.figures)
-    elif judged is not None and judged.figures is not None and outcome.wanted != Objective():
-        value = outcome.wanted.value(judged.figures)
-        bound = judged.bound
-        if bound:
-            gap = f"at most {100 * (value - bound) / bound:.1f} % above the least"
-        else:
-            gap = "nothing is proven"
-        proven = "the least, proven of the ways looked at" if 0 < value <= bound else gap
-        space = "of groups one after the other"
-        if SCHEMES[plan.scheme].copies:
-            space += " in which nothing is computed again"
-        out.print(f"[dim]{outcome.wanted.name}, {space}: {proven}[/]", soft_wrap=True)
 
 
 def _say_what_is_missing(outcome: JobOutcome, plan: Plan) -> None:

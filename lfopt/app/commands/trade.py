@@ -1,10 +1,37 @@
-"""What a balanced plan gives up for what, on the screen."""
+"""What a plan was chosen beside, or how far it is from the least, on the screen."""
 
 from __future__ import annotations
 
+from lfopt.app.objectives import ObjectiveResult
 from lfopt.app.screen import mib, out, table
 from lfopt.app.trade import Trade
 from lfopt.ir import Figures
+from lfopt.planning.modes import SCHEMES
+from search.objectives import Objective
+
+
+def print_judged(wanted: Objective, scheme: str, judged: ObjectiveResult) -> None:
+    """What the plan of an objective was chosen beside, or how far it is from the least value there can be.
+
+    Of objective bytes, the proof is told beside the bytes.
+    """
+    if judged.figures is None or wanted == Objective():
+        return
+    if judged.trade is not None:
+        print_trade(judged.trade, judged.figures)
+        return
+    value = wanted.value(judged.figures)
+    bound = judged.bound
+    if 0 < value <= bound:
+        proven = "the least, proven of the ways looked at"
+    elif bound:
+        proven = f"at most {100 * (value - bound) / bound:.1f} % above the least"
+    else:
+        proven = "nothing is proven"
+    space = "of groups one after the other"
+    if SCHEMES[scheme].copies:
+        space += " in which nothing is computed again"
+    out.print(f"[dim]{wanted.name}, {space}: {proven}[/]", soft_wrap=True)
 
 
 def print_trade(trade: Trade, chosen: Figures) -> None:

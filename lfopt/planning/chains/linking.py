@@ -393,7 +393,7 @@ class _Linking:
         for point in sorted(points, key=pace.worth):
             stage = pace.points.stage(mask, around, point)
             if stage is not None:
-                return int(pace.worth(point)), stage
+                return int(pace.worth(point)) + self.sizes.parameter_bytes(mask), stage
         return NEVER, None
 
     @staticmethod

@@ -12,6 +12,7 @@ from lfopt.planning.chains.joining import Joining
 from lfopt.planning.chains.stages import Around, ChainStage, StageBuilder
 from lfopt.planning.costs.group_costs import GroupCosts
 from lfopt.planning.modes import SCHEMES, ChainPart, Linked, ModeOption, Scheduled
+from lfopt.planning.modes.mode import NEVER
 from lfopt.planning.steps.addresses import Life, allocate
 from lfopt.planning.steps.layout import BufferLayout
 from lfopt.planning.steps.limit import Limit
@@ -131,6 +132,7 @@ class StageWays:
         """
         for _, name, same in self._ranked(mask, around, room):
             smallest = self._options(mask, name, same[-1])
+            too_large = NEVER  # bytes of buffer of the least option of the mode that did not fit
             for number, option in enumerate(smallest):
                 least = self.at_least(option.cost.dram_bytes, option.terms.dram, mask, around)
                 if not within(least):
@@ -138,11 +140,22 @@ class StageWays:
                 # a mode fills what it is given, which may be too much beside the maps that stay
                 for budget in dict.fromkeys((same[0], same[-1])):
                     own = StageOption(name, budget, number)
+                    size = self._buffer_bytes(mask, own)
+                    if size >= too_large:
+                        continue
                     stage = self.in_option(mask, around, own)
                     if stage is not None and self._fits(stage, around, room):
                         if within(stage.dram.total):
                             yield BuiltOption(own, stage)
                         break
+                    too_large = size
+
+    def _buffer_bytes(self, mask: int, option: StageOption) -> int:
+        """Bytes of buffer that an option takes where no map stays; NEVER where there is none."""
+        options = self._options(mask, option.mode, option.budget)
+        if option.number >= len(options):
+            return NEVER
+        return options[option.number].scheduled.buffer_bytes
 
     def _options(self, mask: int, name: str, budget: int) -> list[ModeOption]:
         key = mask, name, budget

@@ -5,7 +5,7 @@ Chosen from all that `lfopt.planning.gated.sizes` can size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from lfopt.ir import round_up
@@ -98,10 +98,14 @@ class Choices:
 
         More buffer never gives more bytes.
         """
+        return self._cheapest(self.options, beta)
+
+    def _cheapest(self, options: Sequence[GatingOption], beta: int) -> GatedChoice | None:
+        """The cheapest choice of some options."""
         if self.least >= beta:
             return None
         best: GatedChoice | None = None
-        for option in self.options:
+        for option in options:
             if best is None or self._at_least(option, beta) < best.dram.total:
                 for choice in self._fitting(option, beta):
                     if best is None or _rank(choice) < _rank(best):
@@ -116,11 +120,17 @@ class Choices:
         first = self.cheapest(beta)
         if first is None:
             return
+        yield first
+        if not first.option.again:  # nothing is made again: no choice has fewer
+            return
         most = MOST_TRADED * first.dram.total
-        options = (option for option in self.options if self._at_least(option, beta) <= most)
-        every = [choice for option in options for choice in self._fitting(option, beta)]
-        fewest = first.macs + 1
-        for choice in sorted(every, key=_rank):
+        again = (option for option in self.options if option.again and self._at_least(option, beta) <= most)
+        others = [choice for option in again for choice in self._fitting(option, beta)]
+        once = self._cheapest([option for option in self.options if not option.again], beta)
+        if once is not None:
+            others.append(once)
+        fewest = first.macs
+        for choice in sorted(others, key=_rank):
             if choice.macs < fewest and choice.dram.total <= most:
                 fewest = choice.macs
                 yield choice

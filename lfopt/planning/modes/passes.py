@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property, partial
+from itertools import chain
 
 from lfopt.ir import BufferUse, Cost, DramBytes
 from lfopt.ops import bits
@@ -118,6 +119,7 @@ class GatedMode(PassesMode):
         self._options: dict[int, Choices | None] = {}
         self._choices: dict[tuple[int, int], GatedChoice | None] = {}
         self._wide: dict[tuple[int, int, GatedChoice], GatedChoice] = {}
+        self._offered: dict[tuple[int, int], tuple[GatedChoice, ...]] = {}  # by group and buffer: its options
 
     @cached_property
     def gates(self) -> Gates:
@@ -169,13 +171,13 @@ class GatedMode(PassesMode):
         choices = self.choices(mask)
         if choices is None:
             return
-        seen: set[GatedChoice] = set()
-        for share in KEPT_SHARES:
-            for choice in choices.of_fewer_macs(int(share * beta)):
-                if choice not in seen:
-                    seen.add(choice)
-                    scheduled = self._schedule(mask, beta, choice)
-                    yield ModeOption(self._cost(mask, choice), self._terms(mask, beta, choice), scheduled)
+        key = mask, beta
+        if key not in self._offered:
+            shares = (choices.of_fewer_macs(int(share * beta)) for share in KEPT_SHARES)
+            self._offered[key] = tuple(dict.fromkeys(chain.from_iterable(shares)))
+        for choice in self._offered[key]:
+            scheduled = self._schedule(mask, beta, choice)
+            yield ModeOption(self._cost(mask, choice), self._terms(mask, beta, choice), scheduled)
 
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
         """Every tensor once, what else is loaded twice, and the bytes of slices that are not kept.

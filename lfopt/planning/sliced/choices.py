@@ -23,7 +23,7 @@ slices.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from itertools import chain
 
 from lfopt.planning.groups.groups import Groups
@@ -47,6 +47,7 @@ class SlicedGroups:
         self.rows = SegmentRows(groups)
         self.segments = self.rows.segments
         self._profiles: dict[int, tuple[Profile, ...]] = {}
+        self._offered: dict[tuple[int, int], list[Sliced]] = {}  # by group and buffer
 
     def least(self, mask: int) -> int:
         """The least F_beta of any option; NEVER if the group cannot run so."""
@@ -65,16 +66,19 @@ class SlicedGroups:
                     best = choice
         return best
 
-    def of_fewer_macs(self, mask: int, beta: int) -> Iterator[Sliced]:
+    def of_fewer_macs(self, mask: int, beta: int) -> Sequence[Sliced]:
         """Options that fit, the fewest DRAM bytes first, each of fewer multiply-accumulates than the last."""
-        every = chain.from_iterable(
-            profile.of_fewer_macs(beta, self.segments.width) for profile in self.profiles(mask)
-        )
-        fewest = NEVER
-        for choice in sorted(every, key=lambda choice: choice.rank):
-            if choice.macs < fewest:
-                fewest = choice.macs
-                yield choice
+        key = mask, beta
+        if key not in self._offered:
+            every = chain.from_iterable(
+                profile.of_fewer_macs(beta, self.segments.width) for profile in self.profiles(mask)
+            )
+            offered: list[Sliced] = []
+            for choice in sorted(every, key=lambda choice: choice.rank):
+                if not offered or choice.macs < offered[-1].macs:
+                    offered.append(choice)
+            self._offered[key] = offered
+        return self._offered[key]
 
     def passes(self, mask: int, option: SlicedOption) -> int:
         """Loads of the weights that are loaded most often."""
