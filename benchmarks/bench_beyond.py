@@ -90,7 +90,10 @@ def _row(graph: Graph, size: int, kib: int, aim: float, limit: float) -> list[st
     ratio, compulsory, holds = 1.0, 1, True
     for scheme in ("auto", "all"):
         config = Config(
-            "network", Hardware(kib * 1024, element_bytes=size), scheme, search=SearchConfig(time_limit=limit)
+            "network",
+            Hardware(kib * 1024, element_bytes=size),
+            scheme,
+            search=SearchConfig(objective="bytes", time_limit=limit),
         )
         start = time.process_time()
         outcome = find_plan(config, graph=graph)
@@ -134,7 +137,9 @@ def _ablation(limit: float) -> Table:
     table.add_row(
         "+ maps that stay", f"{costs.dram_bytes(link(costs, optimum.groups)) / 1e6:.2f}", str(len(flying))
     )
-    outcome = find_plan(Config("network", chip, "all", search=SearchConfig(time_limit=limit)), graph=graph)
+    outcome = find_plan(
+        Config("network", chip, "all", search=SearchConfig(objective="bytes", time_limit=limit)), graph=graph
+    )
     table.add_row("+ copies", f"{outcome.plan.totals.dram_bytes / 1e6:.2f}", str(len(outcome.costs.dataflow)))
     return table
 

@@ -55,7 +55,18 @@ def _searched(name: str, scheme: str, limit: float, buffer: str) -> Row:
     """A search, from the start of its process to its end."""
     with TemporaryDirectory() as folder:
         command = [
-            *(sys.executable, "-m", "lfopt", "search", name, "--quiet", "--scheme", scheme),
+            *(
+                sys.executable,
+                "-m",
+                "lfopt",
+                "search",
+                name,
+                "--quiet",
+                "--scheme",
+                scheme,
+                "--objective",
+                "bytes",
+            ),
             *("--buffer", buffer, "--time-limit", f"{limit:g}", "--out", folder),
         ]
         start = time.perf_counter()

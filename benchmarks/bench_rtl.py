@@ -132,7 +132,9 @@ def _plan(scheme: str, graph: Graph, hardware: Hardware) -> tuple[Plan, Graph]:
         unfused = _alone(costs)
         return make_draft(graph, costs, unfused, unfused.lower_bound_bytes).finished(), graph
     how = (
-        SearchConfig(time_limit=75, objective="cycles") if scheme == FASTEST else SearchConfig(time_limit=120)
+        SearchConfig(time_limit=75, objective="cycles")
+        if scheme == FASTEST
+        else SearchConfig(objective="bytes", time_limit=120)
     )
     outcome = find_plan(
         Config(graph.name, hardware, "auto" if scheme == FASTEST else scheme, search=how), graph=graph

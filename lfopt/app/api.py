@@ -115,7 +115,7 @@ from lfopt.ir import (
 from lfopt.ir import Report as Simulation
 from lfopt.planning import SCHEMES, GroupCosts, Limit, masks_of
 from lfopt.planning import plan as plan_scheme
-from lfopt.planning.defaults import BAND_ROWS
+from lfopt.planning.defaults import BAND_ROWS, GROUP_SCHEME
 from lfopt.rewrite import simplify as simplified
 from simulator.interpreter.execute import Execution
 from simulator.interpreter.execute import execute as run_steps
@@ -190,7 +190,7 @@ def search(
     guidance: GuidanceOption = SearchConfig.guidance,
     propose: ProposeOption = SearchConfig.propose,
     profile: Annotated[bool, PROFILE] = SearchConfig.profile,
-    objective: ObjectiveOption = SearchConfig.objective,
+    objective: ObjectiveOption | None = SearchConfig.objective,
     surrogate: Annotated[bool, SURROGATE] = SearchConfig.surrogate,
     slack: Annotated[float | None, SLACK] = SearchConfig.slack,
     max_bytes: Annotated[Size | None, MAX_BYTES] = SearchConfig.max_dram_bytes,
@@ -204,11 +204,11 @@ def search(
     weights: WeightsOption = True,
     progress: ReportProgress | None = None,
 ) -> Planned:
-    """The fusion plan of least DRAM traffic, with a proof of how good it is.
+    """A fusion plan of little DRAM traffic that is no slower than today's, with a proof of how good it is.
 
     Writes no file; `save` of what it gives does.
 
-    >>> search("zoo:squeezenet1_1", buffer="256KiB", weights=False)
+    >>> search("zoo:squeezenet1_1", buffer="256KiB", weights=False, scheme="lbdf", objective="bytes")
     Planned(Plan(squeezenet1_1: 262,144 B of buffer, lbdf, 12 groups, 4,769,888 B of DRAM, optimal))
 
     Options are those of `lfopt search` and of its configuration, see `lfopt search --help` and docs/api.md. A
@@ -289,7 +289,7 @@ def plan(
     scheme: Groups,
     hardware: Chip,
     *,
-    modes: SchemeOption = Config.scheme,
+    modes: SchemeOption = GROUP_SCHEME,
     traffic: TrafficOption = Config.traffic,
     epilogue: Annotated[bool, JOINING] = Config.epilogue,
     band_rows: Annotated[int | Literal["max"], BANDS] = BAND_ROWS,
@@ -437,7 +437,7 @@ def explain(
     else:
         graph = _network(what)  # pyright: ignore[reportArgumentType]
         chip = _chip(hardware, buffer, element_bytes)
-        costs = GroupCosts.of(graph, chip, scheme=scheme or Config.scheme)
+        costs = GroupCosts.of(graph, chip, scheme=scheme or GROUP_SCHEME)
         masks = ()
         ways = NO_WAYS
     if group is not None and not (type(group) is int and 0 <= group < len(masks)):

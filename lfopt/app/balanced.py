@@ -122,7 +122,10 @@ class Limits(NamedTuple):
 
 
 def balanced(
-    candidates: Sequence[BalancedCandidate], baselines: Sequence[Baseline], limits: Limits
+    candidates: Sequence[BalancedCandidate],
+    baselines: Sequence[Baseline],
+    papers: Sequence[Baseline],
+    limits: Limits,
 ) -> tuple[BalancedCandidate, Choice, Trade]:
     """The balanced plan of some candidates, of which there is at least one, and what it gives up.
 
@@ -141,6 +144,7 @@ def balanced(
     choice, best = min(choices, key=lambda pair: _rank(pair[0]))
     trade = Trade(
         tuple((baseline.name, baseline.figures) for baseline in baselines),
+        tuple((plan.name, plan.figures) for plan in papers),
         limits.cycles,
         min((candidate.front[0] for candidate in candidates), key=lambda f: (f.dram_bytes, f.cycles)),
         min((candidate.front[-1] for candidate in candidates), key=lambda f: (f.cycles, f.dram_bytes)),

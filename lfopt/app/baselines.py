@@ -1,4 +1,7 @@
-"""What today's compilers run on the same chip: layer by layer, and epilogue fusion, as plans with steps."""
+"""Plans that others run on the same chip, with steps.
+
+Today's compilers run layer by layer, or fuse epilogues; the papers search for groups in one mode.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,16 @@ from typing import NamedTuple
 
 from lfopt.app.figures import GroupFigures
 from lfopt.app.recompute import Recomputed
-from lfopt.ir import Figures, Graph, Hardware
+from lfopt.ir import Figures, Graph, Hardware, Scheme
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, epilogue_groups, executable
 from lfopt.planning.steps.limit import never
+from search.exact import solve
 from search.objectives import best_of, lexical
+from search.options import SearchOptions
 from search.result import Result
 
+PAPERS: dict[Scheme, str] = {"lbdf": "the papers' LBDF", "brr": "the papers' BRR"}
 SCHEME = "lbdf"  # of their groups, which run row by row where they fit whole, and in tiles where they do not
 
 
@@ -45,6 +51,28 @@ def baselines_of(graph: Graph, hardware: Hardware, late: Callable[[], bool] = ne
             figures(group)
         baselines.append(_baseline(name, graph, figures, executable(costs.dataflow, groups)))
     return baselines
+
+
+def papers_plans(
+    graph: Graph, hardware: Hardware, seconds: float | None, late: Callable[[], bool] = never
+) -> list[Baseline]:
+    """Plans of the fewest bytes in the schemes of the papers, by exact search of so many seconds each.
+
+    None of a scheme in which the search ends late, or finds no plan that runs.
+    """
+    plans: list[Baseline] = []
+    for scheme, name in PAPERS.items():
+        if late():
+            break
+        costs = GroupCosts(Dataflow.of(graph), replace(hardware, block_channels=None), scheme=scheme)
+        groups = solve(costs, SearchOptions(time_limit=seconds)).groups
+        if not costs.executable(groups):
+            continue
+        figures = GroupFigures(costs, extra=0, late=late)
+        baseline = _baseline(name, graph, figures, executable(costs.dataflow, groups))
+        if not late():
+            plans.append(baseline)
+    return plans
 
 
 def _baseline(name: str, graph: Graph, figures: GroupFigures, groups: Sequence[int]) -> Baseline:

@@ -47,7 +47,7 @@ from lfopt.planning.defaults import EPILOGUE, MAX_RECOMPUTE, SCHEME, TRAFFIC
 from lfopt.planning.modes import SCHEMES
 from lfopt.rewrite import DEFAULT as RULES
 from search.methods import taking
-from search.objectives import Caps, Objective
+from search.objectives import Caps, Objective, ObjectiveName
 from search.options import SearchOptions
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class SearchConfig:
     guidance: GuidanceOption = GUIDANCE
     profile: Annotated[bool, PROFILE] = False
     propose: ProposeOption = PROPOSE
-    objective: ObjectiveOption = Objective.name
+    objective: ObjectiveOption | None = None  # None: see `Config.objective`
     surrogate: Annotated[bool, SURROGATE] = False
     slack: Annotated[float | None, BeforeValidator(share), SLACK] = None
     max_dram_bytes: Annotated[int | None, MAX_BYTES] = None
@@ -94,9 +94,9 @@ class SearchConfig:
 
     @property
     def wanted(self) -> Objective:
-        """What is minimised, below which caps."""
+        """What is minimised, below which caps: bytes where no objective is given."""
         energy = None if self.max_energy_uj is None else round(self.max_energy_uj * 1e6)
-        return Objective(self.objective, Caps(self.max_dram_bytes, self.max_cycles, energy))
+        return Objective(self.objective or Objective.name, Caps(self.max_dram_bytes, self.max_cycles, energy))
 
     def __post_init__(self) -> None:
         if self.method not in SAMPLING and self.guidance != "none":
@@ -115,7 +115,7 @@ class SearchConfig:
                 f"{', '.join(methods)}"
             )
         if self.wanted != Objective() and self.method != "exact":
-            given = f"objective {self.objective}" if self.objective != "bytes" else "a cap"
+            given = f"objective {self.objective}" if self.wanted.name != "bytes" else "a cap"
             raise InvalidConfig(
                 f"search.method: found {self.method} with {given}; accepted: exact, or objective bytes "
                 "without caps"
@@ -125,7 +125,7 @@ class SearchConfig:
             or self.objective in ("energy", "edp", "balanced")
             or self.max_energy_uj is not None
         ):
-            given = "a cap on energy" if self.max_energy_uj is not None else f"objective {self.objective}"
+            given = "a cap on energy" if self.max_energy_uj is not None else f"objective {self.wanted.name}"
             raise InvalidConfig(
                 f"search.surrogate: found true with {given}; accepted: false, or objective cycles, or a cap "
                 "on cycles, without energy"
@@ -185,6 +185,22 @@ class Config:
         return Constraints(self.together, self.alone, self.cut, self.mode, self.nests)
 
     @property
+    def objective(self) -> ObjectiveName:
+        """What the plan is to have little of: as given, else balanced, where a job can be for that.
+
+        It is for bytes by methods that count bytes alone and beside them, in other traffic, below caps on
+        bytes or energy, where a surrogate is asked, and with a second level of memory.
+        """
+        search = self.search
+        if search.objective is not None:
+            return search.objective
+        by_exact_search = search.method == "exact" and not search.compare and not search.surrogate
+        capped = search.wanted.caps._replace(cycles=None) != Caps()
+        if by_exact_search and not capped and self.traffic == "tiled" and not self.hardware.l2_bytes:
+            return "balanced"
+        return Objective.name
+
+    @property
     def recompute_allowed(self) -> float:
         """Multiply-accumulates allowed over the network's own, as a ratio: 1 in schemes without copies."""
         if SCHEMES[self.scheme].copies:
@@ -197,7 +213,7 @@ class Config:
                 f"band_rows: found {self.band_rows}; accepted: a whole number of at least 1, or max"
             )
         if self.search.wanted != Objective() and self.traffic != "tiled":
-            given = f"{self.traffic} with objective {self.search.objective}"
+            given = f"{self.traffic} with objective {self.search.wanted.name}"
             raise InvalidConfig(f"traffic: found {given}; accepted: tiled, or objective bytes without caps")
         if not 1 <= self.max_recompute <= MOST_RECOMPUTE:
             raise InvalidConfig(f"max_recompute: found {self.max_recompute}; accepted: 1 to {MOST_RECOMPUTE}")

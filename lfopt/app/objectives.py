@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from lfopt.app.balanced import BALANCED_SLACK, BalancedSearch, Limits, balanced
-from lfopt.app.baselines import baselines_of, least_cycles
+from lfopt.app.baselines import baselines_of, least_cycles, papers_plans
 from lfopt.app.chains import Chains
 from lfopt.app.config import Config
 from lfopt.app.deadline import Deadline, ReportProgress
@@ -40,6 +40,7 @@ NEAR = 0.005
 # share of the time limit that options of equal bytes may be timed, or steps have no time in networks of large
 # maps
 TIMED = 0.1
+PAPERS_SHARE = 0.04  # share of the time limit for the search in each scheme of the papers
 LINKED = 0.85  # of the time that a balanced plan has left, until when maps are let stay between its groups
 AS_THEY_ARE = 0.6  # share of the time limit in which plans are timed that other searches have found
 
@@ -183,6 +184,8 @@ def plan_balanced(
     late = deadline.clock("cycles", 1.0)
     baselines = baselines_of(first, config.hardware, late)
     most_cycles = config.search.max_cycles or least_cycles(baselines)
+    seconds = None if deadline.seconds is None else deadline.seconds * PAPERS_SHARE
+    papers = papers_plans(first, config.hardware, seconds, late)
     under_cap = Objective("bytes", Caps(cycles=most_cycles))
     search = _ObjectiveSearch(config, report, deadline, under_cap)
     among = BalancedSearch(search.figures_of, late, deadline.part("cycles", LINKED), most_cycles)
@@ -195,8 +198,9 @@ def plan_balanced(
         among.look_at(plans[0].of_groups(done.choice.groups))
     slack = BALANCED_SLACK if config.search.slack is None else config.search.slack
     limits = Limits(most_cycles, most_macs, slack)
-    best, choice, trade = balanced(among.candidates, baselines, limits)
-    search.check_found(choice)
+    best, choice, trade = balanced(among.candidates, baselines, papers, limits)
+    if config.search.max_cycles is not None:
+        search.check_found(choice)
     proof = best.plan.result
     fewest = replace(
         plans[0].result, lower_bound_bytes=proof.lower_bound_bytes, certificate=proof.certificate

@@ -25,7 +25,7 @@ from lfopt.planning.modes import SCHEMES
 from lfopt.rewrite import DEFAULT as RULES
 from lfopt.rewrite import RuleSet
 from search.methods import METHODS
-from search.objectives import Objective, ObjectiveName
+from search.objectives import ObjectiveName
 from search.options import SearchOptions
 
 Proposal = Literal["none", "mapping"]
@@ -196,7 +196,7 @@ JobSecondsOption = Annotated[
         " of fused epilogues comes first, with its steps; it is written where those of a better plan are "
         "not made in time. When a stage's time is over, the best so far is taken. Python's own start comes"
         " on top, and a job whose limit is over before it has that plan finishes it. If not given: until "
-        "it is done, or 25 seconds for a balanced plan."
+        "it is done, or 28 seconds for a balanced plan."
     ),
 ]
 GuidanceOption = Annotated[
@@ -226,8 +226,9 @@ ObjectiveOption = Annotated[
     option(
         "What the plan is to have little of: bytes of DRAM, cycles, energy, edp (energy x delay), or "
         "balanced: the fewest bytes among plans no slower than today's compilers', and within 3 % of those "
-        "bytes the fewest cycles. Cycles and energy are the model's. By exact search.",
-        Objective.name,
+        "bytes the fewest cycles. Cycles and energy are the model's. By exact search. If not given: "
+        "balanced; bytes by other methods or compared with them, in other traffic, below caps on bytes or "
+        "energy, with a surrogate, or with a second level of memory."
     ),
 ]
 SURROGATE = option(

@@ -60,7 +60,7 @@ CHAINS = 0.5  # share of the time limit that maps between groups may be looked a
 # plan of the fewest bytes has one
 OBJECTIVE_CHAINS = 0.1
 OBJECTIVE_PARTS = 3
-BALANCED_SECONDS = 25.0  # that a job for a balanced plan takes where it says nothing
+BALANCED_SECONDS = 28.0  # that a job for a balanced plan takes where it says nothing
 CANDIDATES = 4  # plans that compute operators again, or keep maps, among which such an objective may choose
 
 
@@ -273,7 +273,7 @@ def find_plan(
         now = time.perf_counter()
         seconds[stage], clock = now - clock, now
 
-    config = _with_limit(config)
+    config = _with_limit(replace(config, search=replace(config.search, objective=config.objective)))
     deadline = Deadline(config.search.time_limit, before=before)
     graph = load_network(config.model, config.input_shapes, config.rules) if graph is None else graph
     config = replace(config, hardware=_chip(config, quantized=graph.quantized))
@@ -344,7 +344,7 @@ def find_plan(
         # steps are made here only for a second level
         stage = "steps" if config.hardware.l2_bytes else "layout"
         most_macs = config.recompute_allowed if SCHEMES[costs.scheme].copies else 1.0  # of a baseline: 1
-        allowed = most_macs, first.objective, Limit(lambda: deadline.late(stage))
+        allowed = most_macs, first.wanted.name, Limit(lambda: deadline.late(stage))
         known = first_plan.known(costs) if config.band_rows is None else NO_OUTLINES
         return make_draft(
             costs.dataflow.graph, costs, result, bound, front, guidance, bands, copies, *allowed, known
@@ -394,7 +394,7 @@ def find_plan(
         proven,
         deadline,
         first_plan,
-        lambda: first_plan.draft(best.result, bound, config.recompute_allowed, first.objective),
+        lambda: first_plan.draft(best.result, bound, config.recompute_allowed, first.wanted.name),
     )
 
 

@@ -11,7 +11,8 @@ from lfopt.ir import Figures
 class Trade:
     """What the plan gives up for what: plans found within the time, beside the baselines."""
 
-    baselines: tuple[tuple[str, Figures], ...]
+    baselines: tuple[tuple[str, Figures], ...]  # what compilers run
+    papers: tuple[tuple[str, Figures], ...]  # the fewest bytes in the schemes of the papers
     most_cycles: int | None  # of the faster baseline; None: none of them runs
     fewest_bytes: Figures
     fastest: Figures

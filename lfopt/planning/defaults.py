@@ -6,7 +6,8 @@ from typing import Final
 
 from lfopt.ir import Scheme, TrafficName
 
-SCHEME: Final[Scheme] = "lbdf"  # a row of `lfopt.planning.modes.SCHEMES`
+SCHEME: Final[Scheme] = "all"  # of a job: a row of `lfopt.planning.modes.SCHEMES`
+GROUP_SCHEME: Final[Scheme] = "lbdf"  # of groups that are priced outside a job, and of staircases
 TRAFFIC: Final[TrafficName] = "tiled"  # how operators that do not fit the buffer are counted
 EPILOGUE: Final = True  # whether elementwise operators may always join their producer
 MAX_RECOMPUTE: Final = 2.0  # multiply-accumulates over those without copies and halos

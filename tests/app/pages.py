@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import onnx
 
-from lfopt.app.config import Config
+from lfopt.app.config import Config, SearchConfig
 from lfopt.app.files import read_plan
 from lfopt.app.pipeline import run
 from lfopt.frontend import load
@@ -21,7 +21,15 @@ HOSTILE = '</script><img src=x onerror="window.hacked=1"><!-- \'&\\u003c{{ 7*7 }
 
 def page_inputs(model: str, buffer_bytes: int, folder: Path) -> SimpleNamespace:
     """A plan on disk with everything that a page is made of."""
-    run(Config(model=model, hardware=Hardware(buffer_bytes=buffer_bytes)), folder)
+    run(
+        Config(
+            model=model,
+            hardware=Hardware(buffer_bytes=buffer_bytes),
+            scheme="lbdf",
+            search=SearchConfig(objective="bytes"),
+        ),
+        folder,
+    )
     plan, graph = read_plan(folder), load(folder / "simplified.onnx")
     costs = GroupCosts(
         Dataflow.of(graph), plan.hardware, Traffic(plan.traffic), scheme=plan.scheme, epilogue=plan.epilogue

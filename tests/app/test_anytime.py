@@ -39,7 +39,7 @@ def small() -> Graph:
 @pytest.mark.parametrize("scheme", ["lbdf", "auto", "all"])
 def test_the_first_plan_is_no_worse_than_unfused_and_than_fused_epilogues(scheme: str) -> None:
     graph = small()
-    costs = costs_of(Config("fsrcnn", CHIP, scheme), graph)
+    costs = costs_of(Config("fsrcnn", CHIP, scheme, search=SearchConfig(objective="bytes")), graph)
     first = FirstPlan.of(graph, costs, 60.0)
     unfused = tuple(1 << i for i in range(len(costs.dataflow)))
     assert first.dram_bytes == costs.dram_bytes(first.groups)
@@ -95,7 +95,7 @@ def test_groups_whose_steps_are_not_made_in_time_run_as_before_the_search(
     scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever the time strikes, every group has steps, and none moves more than before the search."""
-    config = Config("fsrcnn", CHIP, scheme, search=SearchConfig(time_limit=100.0))
+    config = Config("fsrcnn", CHIP, scheme, search=SearchConfig(time_limit=100.0, objective="bytes"))
     # the plan before the search is that of the baselines, which the search improves
     monkeypatch.setattr("lfopt.app.first_plan.joined_in_order", lambda _, groups, __: groups)
     outcome = find_plan(config, graph=small())

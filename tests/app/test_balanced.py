@@ -51,7 +51,9 @@ def test_no_scheme_moves_more_within_the_cap_than_a_poorer_one(seed: int) -> Non
 def test_a_fast_plan_moves_hardly_more() -> None:
     """MobileNet-V2: the plan of the fewest bytes takes five times the cycles."""
     graph = load_network("zoo:mobilenet_v2", None, "default", weights=False)
-    fewest = find_plan(Config("mobilenet_v2", CHIP, scheme="auto"), graph=graph)
+    fewest = find_plan(
+        Config("mobilenet_v2", CHIP, scheme="auto", search=SearchConfig(objective="bytes")), graph=graph
+    )
     how = SearchConfig(objective="balanced")
     outcome = find_plan(Config("mobilenet_v2", CHIP, scheme="auto", search=how), graph=graph)
     assert outcome.judged is not None and outcome.judged.trade is not None
@@ -95,7 +97,10 @@ def test_weights_come_in_blocks_that_fill_the_array() -> None:
         ({"max_bytes": "10"}, "found balanced with a cap on bytes or energy; accepted: a cap on cycles"),
         ({"surrogate": True}, "found true with objective balanced; accepted: false"),
         ({"method": "random"}, "found random with objective balanced; accepted: exact"),
-        ({"max_cycles": 1}, r"no plan was found below the caps: the nearest has [\d,]+ cycles where 1 are"),
+        (
+            {"max_cycles": 1, "time_limit": 2},
+            r"no plan was found below the caps: the nearest has [\d,]+ cycles where 1 are",
+        ),
     ],
 )
 def test_what_does_not_go_with_balanced_is_refused(given: dict[str, object], said: str) -> None:

@@ -34,7 +34,7 @@ from tests.qdq_models import quantise
 from tests.test_tiny import residual_block
 
 HERE = processes(1, "test", "batch")
-SMALL = "networks: [block.onnx]\nbuffers: [2KiB, 4KiB]\nschemes: [lbdf, auto]\n"
+SMALL = "networks: [block.onnx]\nbuffers: [2KiB, 4KiB]\nschemes: [lbdf, auto]\nobjectives: [bytes]\n"
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ def test_jobs_are_every_combination_and_alike_ones_are_one(folder: Path) -> None
     last = jobs[-1]
     assert last.labels == {
         "network": "zoo:fsrcnn", "setting": "wide", "hardware": "own", "buffer_bytes": 8192,
-        "element_bytes": 2, "scheme": "lbdf", "method": "local", "objective": "bytes", "seed": 4,
+        "element_bytes": 2, "scheme": "all", "method": "local", "objective": "bytes", "seed": 4,
         "traffic": "once",
     }  # fmt: skip
     assert (

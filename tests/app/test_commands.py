@@ -100,7 +100,19 @@ def test_a_plan_of_another_network_is_not_recounted(lfopt, tmp_path, monkeypatch
 
 def test_reference_values_come_out_of_the_command_line(shared_model, lfopt):
     model = shared_model("hf_mobilenet_v2")
-    options = (model, "--buffer", "128KiB", "--traffic", "once", "--epilogue", "off", "--out", "o")
+    options = (
+        model,
+        "--buffer",
+        "128KiB",
+        "--scheme",
+        "lbdf",
+        "--traffic",
+        "once",
+        "--epilogue",
+        "off",
+        "--out",
+        "o",
+    )
     done = lfopt("search", *options)
     assert {15_148_896, 59_717_728, 7_278_688} <= figures(done.stdout)
     assert "constants have no values" in " ".join(done.stderr.split())
@@ -108,7 +120,7 @@ def test_reference_values_come_out_of_the_command_line(shared_model, lfopt):
 
 def test_groups_run_in_bands_as_high_as_asked_and_as_fit(here, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    small = ("zoo:fsrcnn", "--input-shape", "image=1,1,20,24")
+    small = ("zoo:fsrcnn", "--input-shape", "image=1,1,20,24", "--scheme", "lbdf", "--objective", "bytes")
     band_rows: dict[str, list[int]] = {}
     moved: set[int] = set()
     for rows in ("1", "3", "max"):
@@ -209,7 +221,7 @@ def test_sweep_writes_a_falling_staircase_that_agrees_with_search(lfopt, tmp_pat
 def test_zoo_lists_and_exports(lfopt, tmp_path):
     assert "efficientnet_b3" in lfopt("zoo", "list", columns=120).stdout
     lfopt("zoo", "export", "squeezenet1_1", "-o", "s.onnx")
-    lfopt("search", "s.onnx", "--buffer", "128KiB", "--out", "o")
+    lfopt("search", "s.onnx", "--buffer", "128KiB", "--time-limit", "3", "--out", "o")
     assert json.loads((tmp_path / "o" / "plan.json").read_text())["model"]["name"] == "s"
 
 
@@ -253,7 +265,18 @@ WRONG = {
         "search.profile: found true",
     ),
     "profile of no processor": (
-        ("search", "zoo:unet", "--buffer", "1MiB", "--method", "dnnfusion", "--profile", "on"),
+        (
+            "search",
+            "zoo:unet",
+            "--buffer",
+            "1MiB",
+            "--scheme",
+            "lbdf",
+            "--method",
+            "dnnfusion",
+            "--profile",
+            "on",
+        ),
         "hardware.element_bytes: found 2; generated C accepts",
     ),
     "not a plan": (("check", "pyproject.toml"), "pyproject.toml"),
@@ -371,7 +394,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(lfopt, tmp_path
 
 def test_names_that_look_like_markup_are_printed_as_plain_text(lfopt, tmp_path):
     lfopt("zoo", "export", "squeezenet1_1", "-o", "[red]m[bold]$_{^$.onnx")
-    done = lfopt("search", "[red]m[bold]$_{^$.onnx", "--out", "o[/red]x")
+    done = lfopt("search", "[red]m[bold]$_{^$.onnx", "--time-limit", "3", "--out", "o[/red]x")
     assert "%5Bred%5Dm%5Bbold%5D%24_%7B%5E%24: 64 operators" in done.stdout
     assert "o[/red]x/plan.json" in done.stdout
     lfopt("sweep", "[red]m[bold]$_{^$.onnx", "--buffers", "128KiB,256KiB", "--out", "s[/]x")

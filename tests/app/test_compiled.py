@@ -24,7 +24,7 @@ from lfopt.app.by_shape import CompiledByShape
 from lfopt.app.cache import key_of
 from lfopt.app.commands import codegen as command
 from lfopt.app.compiled import compile_graph
-from lfopt.app.config import Config
+from lfopt.app.config import Config, SearchConfig
 from lfopt.app.pipeline import load_network
 from lfopt.app.pipeline import run as search
 from lfopt.frontend import load
@@ -89,7 +89,15 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def plan(model: Path, tmp_path: Path) -> Path:
-    search(Config(str(model), Hardware(1 << 20, element_bytes=4), scheme="auto"), tmp_path / "plan")
+    search(
+        Config(
+            str(model),
+            Hardware(1 << 20, element_bytes=4),
+            scheme="auto",
+            search=SearchConfig(objective="bytes"),
+        ),
+        tmp_path / "plan",
+    )
     return tmp_path / "plan"
 
 
@@ -440,7 +448,13 @@ def test_codegen_says_why_kernels_were_chosen(here, tmp_path: Path) -> None:
     )
     onnx.save(model, tmp_path / "m.onnx")
     search(
-        Config(str(tmp_path / "m.onnx"), Hardware(1 << 20, element_bytes=4), scheme="auto"), tmp_path / "plan"
+        Config(
+            str(tmp_path / "m.onnx"),
+            Hardware(1 << 20, element_bytes=4),
+            scheme="auto",
+            search=SearchConfig(objective="bytes"),
+        ),
+        tmp_path / "plan",
     )
     done = here("codegen", tmp_path / "plan", "--target", "c99", "--why", "--json", tmp_path / "why.json")
     assert done.returncode == 0, done.stderr

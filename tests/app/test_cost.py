@@ -20,7 +20,12 @@ def write(path: Path, text: str) -> Path:
 
 def test_a_plan_of_lfopt_costs_what_it_says_and_its_plan_holds(here, tmp_path: Path) -> None:
     searched = lfopt.search(
-        MODEL, buffer="64KiB", scheme="auto", input_shapes={"image": (1, 3, 64, 64)}, weights=False
+        MODEL,
+        buffer="64KiB",
+        scheme="auto",
+        input_shapes={"image": (1, 3, 64, 64)},
+        weights=False,
+        objective="bytes",
     )
     searched.save(tmp_path / "made")
     plan = searched.plan

@@ -48,7 +48,8 @@ def test_a_job_whose_limit_is_over_before_it_is_loaded_writes_a_plan_with_steps(
         "zoo:fsrcnn",
         Hardware(1 << 16),
         input_shapes={"image": (1, 1, 20, 24)},
-        search=SearchConfig(time_limit=1e-6),
+        search=SearchConfig(time_limit=1e-6, objective="bytes"),
+        scheme="lbdf",
     )
     finished = steps_of(find_plan(config))
     assert all(group.steps for group in finished.plan.groups)
@@ -57,7 +58,12 @@ def test_a_job_whose_limit_is_over_before_it_is_loaded_writes_a_plan_with_steps(
 
 def test_a_recount_that_its_time_leaves_unfinished_says_nothing_of_the_plan() -> None:
     graph = load_network("zoo:fsrcnn", {"image": (1, 1, 20, 24)}, "default", weights=False)
-    finished = steps_of(find_plan(Config("fsrcnn", Hardware(1 << 13)), graph=graph))
+    finished = steps_of(
+        find_plan(
+            Config("fsrcnn", Hardware(1 << 13), scheme="lbdf", search=SearchConfig(objective="bytes")),
+            graph=graph,
+        )
+    )
     assert finished.recounted
     assert not require_true(finished.plan, finished.graph, lambda: True)
     over = Deadline(seconds=1.0, start=time.perf_counter() - 60)
@@ -71,7 +77,9 @@ def test_a_recount_that_its_time_leaves_unfinished_says_nothing_of_the_plan() ->
 def test_groups_are_not_placed_to_overlap_once_time_is_over() -> None:
     graph = load_network("zoo:fsrcnn", {"image": (1, 1, 20, 24)}, "default", weights=False)
     chip = Hardware(1 << 13, clock_hz=700_000_000)
-    plan = find_plan(Config("fsrcnn", chip, "auto"), graph=graph).draft.finished()
+    plan = find_plan(
+        Config("fsrcnn", chip, "auto", search=SearchConfig(objective="bytes")), graph=graph
+    ).draft.finished()
     looks = count()
     assert overlapped(plan, graph, lambda: next(looks) >= 2) is plan
     assert next(looks) > 2, "it was looked at, and left"

@@ -23,7 +23,7 @@ def planned(kib: int, **options: object) -> Planned:
         buffer=kib * KIB,
         input_shapes={"image": (1, 3, 64, 64)},
         weights=False,
-        **options,  # type: ignore[arg-type]
+        **{"scheme": "lbdf", "objective": "bytes", **options},  # type: ignore[arg-type]
     )
 
 
@@ -117,7 +117,10 @@ def test_the_page_of_two_plans_stands_alone_and_says_what_the_terminal_says(here
 
 def test_names_of_models_and_folders_are_text_on_the_page_of_two_plans(tmp_path: Path) -> None:
     hostile_model(tmp_path / "h.onnx")
-    one, other = (lfopt.search(tmp_path / "h.onnx", buffer=size, epilogue=False) for size in (150, 1 << 20))
+    one, other = (
+        lfopt.search(tmp_path / "h.onnx", buffer=size, epilogue=False, scheme="lbdf", objective="bytes")
+        for size in (150, 1 << 20)
+    )
     pair = (one.plan, one.graph), (other.plan, other.graph)
     text = page_of_both(compare(*pair), *pair, ("<img src=x>", "\x1b[2J"))
     assert "<img" not in text and "\x1b" not in text

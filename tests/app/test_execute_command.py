@@ -13,7 +13,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from lfopt.app.config import Config
+from lfopt.app.config import Config, SearchConfig
 from lfopt.app.pipeline import run as search
 from lfopt.ir import Hardware
 from tests.app.conftest import refused
@@ -26,7 +26,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked")
 def small_plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the small network, and with its plan on a buffer of 4 KiB."""
     folder = tmp_path_factory.mktemp("made")
-    config = Config(str(small_network(folder / "small.onnx")), Hardware(4096), scheme="lbdf")
+    config = Config(
+        str(small_network(folder / "small.onnx")),
+        Hardware(4096),
+        scheme="lbdf",
+        search=SearchConfig(objective="bytes"),
+    )
     search(config, folder / "plan")
     return folder
 

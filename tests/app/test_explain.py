@@ -22,7 +22,7 @@ from explainers.controls import brute
 from explainers.graph import links
 from lfopt import zoo
 from lfopt.app.commands.explain import explain
-from lfopt.app.config import Config
+from lfopt.app.config import Config, SearchConfig
 from lfopt.app.explain import Explainers, as_data, costs_of_plan, divided, explained, repair, whole_bytes
 from lfopt.app.fates import Fates
 from lfopt.app.files import sha256
@@ -64,7 +64,15 @@ def mobilenet() -> Dataflow:
 def planned(tmp_path_factory) -> SimpleNamespace:
     """A plan of a network with skips, and everything that was made from it."""
     folder = tmp_path_factory.mktemp("planned")
-    run(Config(model="zoo:mobilenet_v3_small", hardware=Hardware(buffer_bytes=64 * 1024)), folder)
+    run(
+        Config(
+            model="zoo:mobilenet_v3_small",
+            hardware=Hardware(buffer_bytes=64 * 1024),
+            scheme="lbdf",
+            search=SearchConfig(objective="bytes"),
+        ),
+        folder,
+    )
     plan, graph = load_planned(folder)
     costs = GroupCosts(Dataflow.of(graph), plan.hardware)
     index = {operator.name: i for i, operator in enumerate(costs.dataflow.operators)}
@@ -183,7 +191,12 @@ def small_mobilenet(folder: Path) -> str:
 
 @pytest.mark.parametrize(("scheme", "modes"), [("lbdf", {"tiled", "lbdf"}), ("all", {"chained", "strips"})])
 def test_of_every_group_of_a_plan_explain_says_what_the_plan_does(tmp_path, scheme, modes):
-    config = Config(model=small_mobilenet(tmp_path), scheme=scheme, hardware=Hardware(buffer_bytes=5000))
+    config = Config(
+        model=small_mobilenet(tmp_path),
+        scheme=scheme,
+        hardware=Hardware(buffer_bytes=5000),
+        search=SearchConfig(objective="bytes"),
+    )
     run(config, tmp_path / "plan")
     outcome, graph = load_planned(tmp_path / "plan")
     costs = costs_of_plan(outcome, graph, outcome.hardware)
@@ -460,7 +473,10 @@ def flow_of(file: str, folder: Path | None) -> Dataflow:
     """A network as its file has it, or as a plan that is in a folder, without the file."""
     if folder is None:
         return Dataflow.of(load_network(file, {}, "default"))
-    run(Config(model=file, hardware=Hardware(1 << 16)), folder)
+    run(
+        Config(model=file, hardware=Hardware(1 << 16), scheme="lbdf", search=SearchConfig(objective="bytes")),
+        folder,
+    )
     Path(file).unlink()
     return Dataflow.of(load_planned(folder)[1])
 
@@ -684,7 +700,7 @@ def test_a_figure_has_a_link_for_every_score_as_wide_as_it_is_blamed_and_names_a
 def test_explain_of_a_plan_says_what_became_of_a_name_of_its_file(lfopt, tmp_path):
     file = exported_block(tmp_path)
     of_file = lfopt("explain", file, "--nodes", "norm")
-    lfopt("search", file, "--buffer", "64KiB", "--out", "plan")
+    lfopt("search", file, "--buffer", "64KiB", "--scheme", "lbdf", "--out", "plan")
     Path(file).unlink()
     of_plan = lfopt("explain", "plan", "--nodes", "norm")
     assert (

@@ -388,7 +388,9 @@ def test_a_job_runs_guided_and_is_compared_with_the_same_method_unguided_and_wit
     tmp_path: Path,
 ) -> None:
     search = SearchConfig(method="nsga2", guidance="analytic", compare=("nsga2", "exact"), budget=60)
-    job = Config("zoo:squeezenet1_1", Hardware(128 * KIB), traffic="once", epilogue=False, search=search)
+    job = Config(
+        "zoo:squeezenet1_1", Hardware(128 * KIB), traffic="once", epilogue=False, search=search, scheme="lbdf"
+    )
     outcome = run(job, tmp_path)
     (guided, by), (plain, nobody), (optimum, _) = outcome.runs
     assert (by, nobody, guided.method, plain.method, optimum.method) == (

@@ -49,7 +49,7 @@ def job(scheme: str = "auto", buffer_bytes: int = 8192, how: SearchConfig | None
         Hardware(buffer_bytes),
         scheme,
         input_shapes={"image": (1, 1, 20, 24)},
-        search=how or SearchConfig(),
+        search=how or SearchConfig(objective="bytes"),
     )
 
 
@@ -155,6 +155,8 @@ def run(folder: Path, *more: str) -> object:
         "image=1,1,20,24",
         "--out",
         str(folder),
+        *(() if "--scheme" in more else ("--scheme", "lbdf")),
+        *(() if "--objective" in more else ("--objective", "bytes")),
         *(more if "--buffer" in more else ("--buffer", "8KiB", *more)),
     ]
     app = App()

@@ -34,7 +34,12 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("plan")
     lfopt.search(
-        SMALL[0], buffer="8KiB", scheme="auto", element_bytes=4, input_shapes={"image": (1, 1, 20, 24)}
+        SMALL[0],
+        buffer="8KiB",
+        scheme="auto",
+        element_bytes=4,
+        input_shapes={"image": (1, 1, 20, 24)},
+        objective="bytes",
     ).save(folder)
     return folder
 

@@ -69,6 +69,8 @@ OWN_DEFAULT = {
     ("pareto", "scheme"): "a front is of whatever runs on each chip",
     ("cost", "scheme"): "a partition that was made elsewhere may run in any mode",
     ("pareto", "budget"): "plans on each chip",
+    ("plan", "scheme"): "groups that are given run as in the papers",
+    ("sweep", "scheme"): "the whole staircase is exact there",
     ("plan", "band_rows"): "a plan without a search has no objective to choose rows by",
     ("execute", "check"): "it is there to compare; run is there to run",
     ("sweep", "time_limit"): "seconds for each size",

@@ -156,7 +156,7 @@ def compared(
 
 def executed(model: ModelProto, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     graph = simplify(from_model(model))
-    plan = lfopt.search(graph, buffer="64KiB", element_bytes=1)
+    plan = lfopt.search(graph, buffer="64KiB", element_bytes=1, scheme="lbdf", objective="bytes")
     return dict(lfopt.execute(plan, feeds).outputs)
 
 

@@ -63,7 +63,9 @@ def test_a_network_of_the_zoo_becomes_int8_and_can_be_searched(lfopt, tmp_path):
     run(onnx.load(tmp_path / "q.onnx"), {"image": np.zeros((1, 3, 48, 48), np.float32)}, optimised=True)
     shown = lfopt("inspect", "q.onnx", "--buffer", "64KiB", "--element-bytes", "1")
     assert "Linear" not in shown.stdout
-    lfopt("search", "q.onnx", "--buffer", "64KiB", "--out", "plan")
+    lfopt(
+        "search", "q.onnx", "--buffer", "64KiB", "--scheme", "lbdf", "--objective", "bytes", "--out", "plan"
+    )
     assert "every figure holds" in lfopt("check", "plan").stdout
     assert json.loads((tmp_path / "plan/plan.json").read_text())["totals"]["proof"] == "optimal"
     run(onnx.load(tmp_path / "plan/simplified.onnx"), {"image": np.zeros((1, 3, 48, 48), np.float32)})

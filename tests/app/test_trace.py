@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lfopt.app.api import search
-from lfopt.app.config import Config
+from lfopt.app.config import Config, SearchConfig
 from lfopt.app.files import read_plan
 from lfopt.app.pipeline import run
 from lfopt.app.trace import BUFFER, COMPUTATION, GROUPS, LOADS, STORES, TRACKS, model_trace
@@ -35,6 +35,7 @@ def planned(tmp_path_factory):
             model="zoo:squeezenet1_1",
             scheme="auto",
             hardware=Hardware(buffer_bytes=96 * 1024, clock_hz=700_000_000),
+            search=SearchConfig(objective="bytes"),
         ),
         folder,
     )

@@ -21,7 +21,7 @@ from hw_rtl.build import BuildFailed, SimulationModel, tool
 from hw_rtl.run import WATCHDOG_CYCLES
 from lfopt.app import streams
 from lfopt.app.commands.quantize import quantize
-from lfopt.app.config import Config
+from lfopt.app.config import Config, SearchConfig
 from lfopt.app.files import read_plan, sha256
 from lfopt.app.pipeline import run as search
 from lfopt.app.streams import WRITTEN, read_stream, write_stream
@@ -46,12 +46,32 @@ def int8_plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("onnxruntime")
     folder = tmp_path_factory.mktemp("made")
     quantize(str(small_network(folder / "float.onnx")), out_file=folder / "small.onnx", samples=2)
-    search(Config(str(folder / "small.onnx"), accelerator_hardware(8192), scheme="auto"), folder / "plan")
     search(
-        Config(str(folder / "small.onnx"), Hardware(8192, element_bytes=1), scheme="auto"), folder / "other"
+        Config(
+            str(folder / "small.onnx"),
+            accelerator_hardware(8192),
+            scheme="auto",
+            search=SearchConfig(objective="bytes"),
+        ),
+        folder / "plan",
     )
     search(
-        Config(str(folder / "float.onnx"), Hardware(8192, element_bytes=4), scheme="auto"), folder / "float"
+        Config(
+            str(folder / "small.onnx"),
+            Hardware(8192, element_bytes=1),
+            scheme="auto",
+            search=SearchConfig(objective="bytes"),
+        ),
+        folder / "other",
+    )
+    search(
+        Config(
+            str(folder / "float.onnx"),
+            Hardware(8192, element_bytes=4),
+            scheme="auto",
+            search=SearchConfig(objective="bytes"),
+        ),
+        folder / "float",
     )
     return folder
 

@@ -208,7 +208,9 @@ def network(
     graph = load(folder / f"{name}.onnx")
     hardware = accelerator_hardware(buffer_bytes)
     if scheme == "all":
-        outcome = find_plan(Config(name, hardware, scheme, search=SearchConfig(time_limit=60)), graph=graph)
+        outcome = find_plan(
+            Config(name, hardware, scheme, search=SearchConfig(time_limit=60, objective="bytes")), graph=graph
+        )
         plan, graph = outcome.draft.finished(), outcome.graph
     else:
         costs = GroupCosts(Dataflow.of(graph), hardware, scheme=scheme)

@@ -128,7 +128,7 @@ def planned_network(
         Hardware(int(kib * 1024), element_bytes=4),
         "all",
         max_recompute=recompute,
-        search=SearchConfig(time_limit=300),
+        search=SearchConfig(time_limit=300, objective="bytes"),
     )
     outcome = find_plan(config, graph=graph)
     return (write_outcome(outcome, folder).plan if folder else outcome.draft.finished()), outcome.graph
@@ -230,7 +230,13 @@ def test_copies_that_are_none_are_noticed(copied: tuple[Plan, Graph, Path], wron
 @pytest.mark.parametrize("value", [0.99, -1.0, float("nan"), 1e9])
 def test_a_cap_that_makes_no_sense_is_refused(value: float) -> None:
     with pytest.raises(InvalidConfig, match="max_recompute"):
-        Config("zoo:efficientnet_b0", Hardware(1 << 18), max_recompute=value)
+        Config(
+            "zoo:efficientnet_b0",
+            Hardware(1 << 18),
+            max_recompute=value,
+            scheme="lbdf",
+            search=SearchConfig(objective="bytes"),
+        )
 
 
 # -- one truth -----------------------------------------------------------------------------------------------

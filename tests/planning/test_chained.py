@@ -287,7 +287,10 @@ def head() -> Graph:
 def test_residual_blocks_write_their_result_over_what_they_add() -> None:
     graph = load_network("zoo:mobilenet_v2", {"image": (1, 3, 32, 32)}, "default")
     outcome = find_plan(
-        Config("mobilenet_v2", Hardware(12 * 1024), "all", search=SearchConfig(time_limit=60)), graph=graph
+        Config(
+            "mobilenet_v2", Hardware(12 * 1024), "all", search=SearchConfig(time_limit=60, objective="bytes")
+        ),
+        graph=graph,
     )
     case = Case(
         outcome.graph,
@@ -308,7 +311,10 @@ def test_mobilenet_moves_each_tensor_of_its_ends_once_and_no_other() -> None:
     graph = load_network("zoo:mobilenet_v2", {}, "default", weights=False)
     outcome = find_plan(
         Config(
-            "mobilenet_v2", Hardware(128 * 1024, element_bytes=1), "all", search=SearchConfig(time_limit=60)
+            "mobilenet_v2",
+            Hardware(128 * 1024, element_bytes=1),
+            "all",
+            search=SearchConfig(time_limit=60, objective="bytes"),
         ),
         graph=graph,
     )

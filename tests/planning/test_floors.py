@@ -140,7 +140,9 @@ def test_weights_that_do_not_fit_beside_a_map_that_stays_come_twice_or_it_does_n
         bounds[kib] = least_of_covers(costs, start)
         assert (
             bounds[kib]
-            <= api.search(graph, hardware=Hardware(kib << 10), scheme="all").plan.totals.dram_bytes
+            <= api.search(
+                graph, hardware=Hardware(kib << 10), scheme="all", objective="bytes"
+            ).plan.totals.dram_bytes
         )
     assert bounds[7] >= bounds[64] + 2 * size
 
@@ -153,7 +155,7 @@ def test_a_plan_with_nothing_in_flight_has_the_bound_of_such_plans() -> None:
     graph = from_model(net.model(first, net.conv("last", x, 16), "residual"))
     costs = GroupCosts.of(graph, Hardware(119), scheme="all")
     in_flight = least_of_covers(costs, [1 << i for i in range(len(costs.dataflow))])
-    found = api.search(graph, hardware=costs.hardware, scheme="all")
+    found = api.search(graph, hardware=costs.hardware, scheme="all", objective="bytes")
     totals = found.plan.totals
     assert totals.dram_bytes < in_flight
     grounded = costs.grounded()
@@ -201,7 +203,7 @@ def test_no_plan_of_a_chain_of_convolutions_moves_less_than_the_bound_of_its_kin
         sizes = [2 * tensor.elements for tensor in graph.tensors.values()]
         buffer = int(rng.choice(sizes) * rng.uniform(0.6, 2.6)) + 64
         chip = Hardware(buffer, channel_align=int(rng.choice([1, 1, 4])))
-        plan = api.search(graph, hardware=chip, scheme="all").plan
+        plan = api.search(graph, hardware=chip, scheme="all", objective="bytes").plan
         if not all(group.steps for group in plan.groups):
             continue
         costs = GroupCosts.of(graph, chip, scheme="all")
@@ -236,7 +238,7 @@ def test_no_plan_moves_less_than_the_bound() -> None:
         proven = search.search(first)
         best = sum(step.dram_bytes for step in proven.steps) if proven.steps else first
         assert best == proven.lower_bound_bytes <= min([first, *moved]), seed
-        plan = api.search(graph, hardware=costs.hardware, scheme="all").plan
+        plan = api.search(graph, hardware=costs.hardware, scheme="all", objective="bytes").plan
         assert bound <= min([*moved, plan.totals.dram_bytes]), seed
         if all(group.steps for group in plan.groups):  # else no more is claimed than what must move
             assert plan.totals.lower_bound_bytes >= bound, seed

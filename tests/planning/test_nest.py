@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from lfopt.app.config import Config
+from lfopt.app.config import Config, SearchConfig
 from lfopt.app.pipeline import find_plan, load_network, steps_of
 from lfopt.app.plan_nests import nest_problems
 from lfopt.ir import (
@@ -282,7 +282,9 @@ def test_an_altered_nest_is_refused_by_line_or_moves_what_it_is_priced_at() -> N
 def test_groups_of_a_plan_say_their_nests_and_no_other_is_believed() -> None:
     """Each is read and lowered to the places and steps of its group; changed ones are refused by line."""
     graph = load_network("zoo:fsrcnn", {"image": (1, 1, 20, 24)}, "default", weights=False)
-    outcome = find_plan(Config("fsrcnn", Hardware(8192), "auto"), graph=graph)
+    outcome = find_plan(
+        Config("fsrcnn", Hardware(8192), "auto", search=SearchConfig(objective="bytes")), graph=graph
+    )
     finished = steps_of(outcome)
     plan, costs = finished.plan, outcome.costs
     flow, layout = costs.dataflow, BufferLayout(costs.dataflow, costs.hardware)

@@ -234,7 +234,7 @@ def test_a_richer_scheme_never_moves_more_with_a_second_level() -> None:
         sizes = [int(size) for size in rng.integers([100, 200], [800, 4000])]
         chip = Hardware(sizes[0], l2_bytes=sizes[1])
         moved = {
-            scheme: api.search(graph, hardware=chip, scheme=scheme).plan.totals.dram_bytes
+            scheme: api.search(graph, hardware=chip, scheme=scheme, objective="bytes").plan.totals.dram_bytes
             for scheme in ("lbdf", "brr", "resident", "auto", "all")
         }
         assert moved["auto"] <= min(moved["lbdf"], moved["brr"], moved["resident"]), seed

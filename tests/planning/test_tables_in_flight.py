@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from lfopt.app.config import Config
+from lfopt.app.config import Config, SearchConfig
 from lfopt.app.pipeline import find_plan
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, Plan, computations
@@ -52,7 +52,9 @@ def network() -> tuple[Graph, dict[str, np.ndarray]]:
 
 
 def found_plan(graph: Graph, scheme: str) -> Plan:
-    outcome = find_plan(Config("g", CHIP, scheme, max_recompute=1.0), graph=graph)
+    outcome = find_plan(
+        Config("g", CHIP, scheme, max_recompute=1.0, search=SearchConfig(objective="bytes")), graph=graph
+    )
     return outcome.draft.finished()
 
 

@@ -10,7 +10,7 @@ from operator import or_
 import numpy as np
 import pytest
 
-from lfopt.app.config import Config
+from lfopt.app.config import Config, SearchConfig
 from lfopt.app.pipeline import find_plan, load_network
 from lfopt.fusion import legal
 from lfopt.ir import Cost, DoesNotFit, FusionScheme, Graph, Hardware, InvalidConfig
@@ -394,7 +394,7 @@ def test_more_buffer_finer_alignment_or_a_larger_cap_never_moves_more() -> None:
         larger = replace(chip, buffer_bytes=chip.buffer_bytes + chip.buffer_bytes // 3 + 1)
         finer = replace(chip, channel_align=1)
         for scheme in ("lbdf", "auto", "all"):
-            config = Config("random", chip, scheme=scheme)
+            config = Config("random", chip, scheme=scheme, search=SearchConfig(objective="bytes"))
             outcome = find_plan(config, graph=graph)
             if outcome.costs.without_steps(outcome.best.result.groups):
                 continue  # what cannot run counts as what must move

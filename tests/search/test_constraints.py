@@ -87,6 +87,7 @@ def test_every_search_keeps_to_constraints_and_the_exact_one_finds_the_fewest_by
             alone=asked.alone,
             cut=asked.cut,
             mode=asked.mode,
+            search=SearchConfig(objective="bytes"),
         )
         if wanted >= UNMET:
             unmet += 1
@@ -116,7 +117,9 @@ def test_every_search_keeps_to_constraints_and_the_exact_one_finds_the_fewest_by
 
 
 def test_a_plan_says_what_it_keeps_to_and_check_holds_it_to_that(tmp_path: Path) -> None:
-    free = lfopt.search("zoo:squeezenet1_1", buffer="256KiB", scheme="all", max_recompute=1, weights=False)
+    free = lfopt.search(
+        "zoo:squeezenet1_1", buffer="256KiB", scheme="all", max_recompute=1, weights=False, objective="bytes"
+    )
     searched = lfopt.search(
         "zoo:squeezenet1_1",
         buffer="256KiB",
@@ -126,6 +129,7 @@ def test_a_plan_says_what_it_keeps_to_and_check_holds_it_to_that(tmp_path: Path)
         together=[["fire8.squeeze", "fire9.squeeze"]],
         alone=["pool1"],
         cut=[["conv1", "conv1.relu"]],
+        objective="bytes",
     )
     assert searched.plan.totals.dram_bytes > free.plan.totals.dram_bytes
     assert searched.plan.totals.proof != "none"
@@ -152,8 +156,10 @@ def test_groups_run_as_the_part_of_a_nest_that_was_asked_for_says() -> None:
         "fire9.squeeze": "rows outermost, weights streamed",
         "fire9.expand1x1": "in turn",
     }
-    free = lfopt.search("zoo:squeezenet1_1", buffer="256KiB", scheme="auto", weights=False)
-    searched = lfopt.search("zoo:squeezenet1_1", buffer="256KiB", scheme="auto", weights=False, nests=asked)
+    free = lfopt.search("zoo:squeezenet1_1", buffer="256KiB", scheme="auto", weights=False, objective="bytes")
+    searched = lfopt.search(
+        "zoo:squeezenet1_1", buffer="256KiB", scheme="auto", weights=False, nests=asked, objective="bytes"
+    )
     assert searched.plan.totals.proof == "optimal"
     assert searched.plan.totals.dram_bytes > free.plan.totals.dram_bytes
     nests = {name: group.nest for group in searched.plan.groups for name in group.nodes if name in asked}
@@ -209,6 +215,8 @@ def test_what_no_plan_can_meet_is_said(asked: dict[str, object], said: str) -> N
 def test_a_plan_with_constraints_has_steps_and_moves_what_it_says() -> None:
     graph, costs = random_job(3)
     names = [operator.name for operator in costs.dataflow.operators]
-    job = Config("random", costs.hardware, scheme="auto", alone=(names[1],))
+    job = Config(
+        "random", costs.hardware, scheme="auto", alone=(names[1],), search=SearchConfig(objective="bytes")
+    )
     outcome = find_plan(job, graph=graph)
     assert verified(steps_of(outcome).plan, outcome.graph).holds

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hw_rtl.area import MAPPED, PARTS, estimate
-from lfopt.app.config import Config
+from lfopt.app.config import Config, SearchConfig
 from lfopt.app.figures import GroupFigures
 from lfopt.app.front import Front, FrontQuery, front_of
 from lfopt.ir import Figures, Graph
@@ -135,7 +135,7 @@ def best_sum(ways: GroupFigures, choice) -> Figures:
 def asked(seed: int = 3, **given) -> tuple[Graph, FrontQuery]:
     graph, costs = random_job(seed)
     size = costs.hardware.buffer_bytes
-    config = Config("random", costs.hardware, scheme="auto")
+    config = Config("random", costs.hardware, scheme="auto", search=SearchConfig(objective="bytes"))
     question = FrontQuery(config, (size, 2 * size), ((4, 4), (8, 8)), budget=20)
     return graph, replace(question, **given)
 

@@ -141,7 +141,12 @@ def test_of_equal_bytes_the_fewest_cycles_are_taken() -> None:
         graph, costs = random_job(seed)
         fewest, every = solve(costs), GroupFigures(costs)
         before = sum(every(group)[0].cycles for group in fewest.groups)
-        judged = break_ties(costs, Config("random", costs.hardware), fewest, None)
+        judged = break_ties(
+            costs,
+            Config("random", costs.hardware, scheme="lbdf", search=SearchConfig(objective="bytes")),
+            fewest,
+            None,
+        )
         assert judged.result.dram_bytes == fewest.dram_bytes == costs.dram_bytes(fewest.groups), (
             f"seed {seed}"
         )
@@ -149,7 +154,12 @@ def test_of_equal_bytes_the_fewest_cycles_are_taken() -> None:
         assert after <= before, f"seed {seed}"
         faster += after < before
         verdict = lfopt.check(
-            steps_of(find_plan(Config("random", costs.hardware, scheme="auto"), graph=graph)).plan,
+            steps_of(
+                find_plan(
+                    Config("random", costs.hardware, scheme="auto", search=SearchConfig(objective="bytes")),
+                    graph=graph,
+                )
+            ).plan,
             model=graph,
         )
         assert not verdict.wrong, f"seed {seed}: {verdict.wrong}"
@@ -179,7 +189,15 @@ def test_slack_buys_cycles_also_in_other_groups() -> None:
             _, costs = random_job(seed)
             fewest = solve(costs)
             judged = break_ties(
-                costs, Config("random", costs.hardware, search=SearchConfig(slack=slack)), fewest, None
+                costs,
+                Config(
+                    "random",
+                    costs.hardware,
+                    search=SearchConfig(slack=slack, objective="bytes"),
+                    scheme="lbdf",
+                ),
+                fewest,
+                None,
             ).result
             assert (
                 fewest.dram_bytes
@@ -241,7 +259,7 @@ def test_what_is_computed_again_and_what_stays_on_chip_serve_every_objective() -
             config = Config("random", hardware, scheme="all", search=SearchConfig(objective=name))
             outcome = find_plan(config, graph=graph)
             once = find_plan(replace(config, max_recompute=1.0), graph=graph)
-            fewest = find_plan(replace(config, search=SearchConfig()), graph=graph)
+            fewest = find_plan(replace(config, search=SearchConfig(objective="bytes")), graph=graph)
             assert outcome.judged is not None and once.judged is not None
             figures, without = outcome.judged.figures, once.judged.figures
             assert figures is not None and without is not None
@@ -262,16 +280,24 @@ def test_what_is_computed_again_and_what_stays_on_chip_serve_every_objective() -
 def test_a_cap_that_nothing_meets_is_answered_with_the_nearest_plan() -> None:
     _, costs = random_job(3)
     fewest = solve(costs)
-    for how in (SearchConfig(max_cycles=1), SearchConfig(objective="energy", max_cycles=1)):
+    for how in (
+        SearchConfig(max_cycles=1, objective="bytes"),
+        SearchConfig(objective="energy", max_cycles=1),
+    ):
         with pytest.raises(
             InvalidConfig,
             match=r"no plan was found below the caps: the nearest has [\d,]+ cycles where 1 are allowed",
         ):
-            plan_for(costs, Config("random", costs.hardware, search=how), fewest, None)
+            plan_for(costs, Config("random", costs.hardware, search=how, scheme="lbdf"), fewest, None)
     with pytest.raises(
         InvalidConfig, match=r"no plan of these modes moves less than [\d,]+ bytes; found a cap of 1"
     ):
-        plan_for(costs, Config("random", costs.hardware, search=SearchConfig(max_dram_bytes=1)), fewest, None)
+        plan_for(
+            costs,
+            Config("random", costs.hardware, search=SearchConfig(max_dram_bytes=1), scheme="lbdf"),
+            fewest,
+            None,
+        )
 
 
 @pytest.mark.parametrize(
@@ -304,7 +330,13 @@ def test_options_that_do_not_go_together_are_refused(given: dict[str, object], s
 def test_a_short_hardware_file_needs_no_alignment_for_wide_tiles() -> None:
     """SqueezeNet's last modules: at channel_align 1 weights came a channel at a time, same bytes."""
     ones, sixteens = (
-        lfopt.search("zoo:squeezenet1_1", hardware=Hardware(256 * 1024, channel_align=align), weights=False)
+        lfopt.search(
+            "zoo:squeezenet1_1",
+            hardware=Hardware(256 * 1024, channel_align=align),
+            weights=False,
+            scheme="lbdf",
+            objective="bytes",
+        )
         for align in (1, 16)
     )
     assert ones.plan.totals.dram_bytes == sixteens.plan.totals.dram_bytes

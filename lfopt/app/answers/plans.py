@@ -51,6 +51,7 @@ class TradeAnswer:
     """What a balanced plan gives up: plans that were found beside it, and what compilers run today."""
 
     baselines: dict[str, FiguresAnswer]  # as plans with steps on the same chip
+    papers: dict[str, FiguresAnswer]  # fewest bytes in the schemes of the papers, as far as there was time
     most_cycles: int | None  # that the plan may take; null: no baseline runs
     fewest_bytes: FiguresAnswer
     fastest: FiguresAnswer
@@ -61,6 +62,7 @@ class TradeAnswer:
         """That of a search."""
         return cls(
             {name: FiguresAnswer(*figures) for name, figures in trade.baselines},
+            {name: FiguresAnswer(*figures) for name, figures in trade.papers},
             trade.most_cycles,
             FiguresAnswer(*trade.fewest_bytes),
             FiguresAnswer(*trade.fastest),

@@ -235,7 +235,7 @@ def _labels(config: Config, chosen: Mapping[str, Any], setting: str, axes: list[
         "element_bytes": int(config.hardware.element_bytes),
         "scheme": config.scheme,
         "method": search.method,
-        "objective": search.objective,
+        "objective": config.objective,
         "seed": search.seed if draws else None,
         **{axis.name: _text(chosen[axis.name]) for axis in axes if axis.name not in PATHS},
     }

@@ -57,6 +57,7 @@ from lfopt.ir.names import shared_prefix, span
 from lfopt.ir.origins import scope_of
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import MODES, GroupCosts, masks_of
+from lfopt.planning.defaults import GROUP_SCHEME
 from lfopt.planning.modes import ModeOption
 from lfopt.planning.written.writer import nest_lines
 
@@ -177,7 +178,7 @@ def explain(
 
 def _of_model(graph: Graph, nodes: str, scheme: str | None, **options: Any) -> _ExplainQuery:
     note(graph)
-    costs = GroupCosts.of(graph, chip(**options), scheme=scheme or Config.scheme)
+    costs = GroupCosts.of(graph, chip(**options), scheme=scheme or GROUP_SCHEME)
     return _ExplainQuery(costs, _chosen(costs, nodes), graph.name)
 
 

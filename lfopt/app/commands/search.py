@@ -103,12 +103,12 @@ def search(
     max_energy: MaxEnergyOption | None = None,
     out_dir: Annotated[str | None, Parameter(name=["--out", "-o"])] = None,
 ) -> int:
-    """Find the fusion plan of least DRAM traffic and prove how good it is.
+    """Find a fusion plan of little DRAM traffic that is no slower than today's, and prove how good it is.
 
     Prints one screen, then writes plan.json and simplified.onnx. Options win over the configuration file,
     which may name the model too; what neither says is as by default.
 
-    Example: lfopt search zoo:mobilenet_v2 --buffer 256KiB --scheme auto --out runs/mobilenet_v2
+    Example: lfopt search zoo:mobilenet_v2 --buffer 256KiB --out runs/mobilenet_v2
 
     Ctrl-C ends the search, or the making of steps after it: the best plan so far is written. A second Ctrl-C
     ends the command.
@@ -467,7 +467,7 @@ def _totals(outcome: JobOutcome) -> Table:
 def _add_nothing_kept(plan: Plan, add: Callable[[str, int, str], None]) -> None:
     """The best plan in which no map stays on chip between groups, and what is proven of it."""
     unkept = plan.search.nothing_kept
-    if not unkept.dram_bytes:
+    if not unkept.dram_bytes or plan.unschedulable:
         return
     bound = unkept.lower_bound_bytes
     if not bound:

@@ -38,6 +38,7 @@ from lfopt.app.sweeps import solve_each, solve_range
 from lfopt.ir import InvalidConfig
 from lfopt.ir.names import file_name
 from lfopt.planning import SCHEMES, GroupCosts, Traffic, layer_by_layer_bytes
+from lfopt.planning.defaults import GROUP_SCHEME
 from search.staircase import Stair
 
 NAMED_RANGES = 3  # of those in which steps may be missing
@@ -48,7 +49,7 @@ def sweep(
     /,
     *,
     buffers: str = "64KiB:4MiB",
-    scheme: SchemeOption = Config.scheme,
+    scheme: SchemeOption = GROUP_SCHEME,
     traffic: TrafficOption = Config.traffic,
     epilogue: Annotated[Switch, JOINING] = JOINING_SWITCH,
     hardware: HardwareOption | None = None,

@@ -49,6 +49,8 @@ def print_trade(trade: Trade, chosen: Figures) -> None:
 
     for name, figures in trade.baselines:
         add(f"{name}, as a plan", figures)
+    for name, figures in trade.papers:
+        add(name, figures)
     add("this plan, balanced", chosen, "bold green")
     add("fewest bytes found", trade.fewest_bytes)
     add("fewest cycles found", trade.fastest)
@@ -57,6 +59,8 @@ def print_trade(trade: Trade, chosen: Figures) -> None:
     out.print(rows)
     if trade.baselines:
         name, fastest = min(trade.baselines, key=lambda baseline: baseline[1].cycles)
+        if trade.most_cycles is not None and chosen.cycles > trade.most_cycles:
+            out.print(f"no plan was found within {trade.most_cycles:,} cycles, the cap: this is the fastest")
         out.print(
             f"{_change(fastest.cycles, chosen.cycles, 'fewer', 'cycles')} and "
             f"{_change(fastest.energy_pj, chosen.energy_pj, 'less', 'energy')} than {name}, "

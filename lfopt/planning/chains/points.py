@@ -29,12 +29,24 @@ class StagePoint(NamedTuple):
     option: StageOption | None  # None: as it is, or of a group by itself
 
 
+class LookedAt(NamedTuple):
+    """Points of a stage that was looked at, and which of its options were."""
+
+    most: int  # bytes that these move at the most
+    pace: float  # that they were worth
+    points: list[StagePoint]
+
+    def covers(self, most: int, pace: float) -> bool:
+        """Whether all options were looked at of so many bytes at the most, that are worth a pace."""
+        return most <= self.most and pace <= self.pace
+
+
 @dataclass
 class KnownOptions:
     """Points of stages that were looked at, which hold for stages of one structure with as much room."""
 
     operators: dict[Hashable, int] = field(default_factory=dict[Hashable, int])  # see `Structures`
-    points: dict[Hashable, list[StagePoint]] = field(default_factory=dict[Hashable, "list[StagePoint]"])
+    points: dict[Hashable, LookedAt] = field(default_factory=dict[Hashable, LookedAt])
 
 
 class StagePoints:
@@ -72,8 +84,9 @@ class StagePoints:
         them are left out. Once it is late, of the options that were looked at until then.
         """
         positions = [self._structures.positions(mask, maps) for maps in around]
-        key = (self._structures.key(mask), *positions, room, most, pace)
-        if key not in self._known:
+        key = (self._structures.key(mask), *positions, room)
+        known = self._known.get(key)
+        if known is None or not known.covers(most, pace):
             points: list[StagePoint] = []
             within = partial(self._is_of_interest, mask, points, most, pace)
             for option, stage in self.ways.options(mask, around, room, within):
@@ -81,8 +94,9 @@ class StagePoints:
                 points.append(StagePoint(stage.dram.total, cycles, option))
                 if self.late():
                     return lower_hull(points)
-            self._known[key] = lower_hull(points)
-        return self._known[key]
+            known = LookedAt(most, pace, lower_hull(points))
+            self._known[key] = known
+        return [point for point in known.points if point.dram_bytes <= most]
 
     def _is_of_interest(
         self, mask: int, points: Sequence[StagePoint], most: int, pace: float, moved: int
@@ -95,8 +109,9 @@ class StagePoints:
 
     def of_group(self, mask: int, most: int, pace: float = MOST_PACE) -> list[StagePoint]:
         """Points of a group by itself, likewise, to compare it with stages; they do not say the options."""
-        key = self._structures.key(mask), most, pace
-        if key not in self._known:
+        key = self._structures.key(mask)
+        known = self._known.get(key)
+        if known is None or not known.covers(most, pace):
             points: list[StagePoint] = []
             for option in self.ways.costs.options(mask):
                 if not self._is_of_interest(mask, points, most, pace, option.cost.dram_bytes):
@@ -106,8 +121,9 @@ class StagePoints:
                     points.append(StagePoint(option.cost.dram_bytes, self.cycles(*schedule), None))
                 if self.late():
                     return lower_hull(points)
-            self._known[key] = lower_hull(points)
-        return self._known[key]
+            known = LookedAt(most, pace, lower_hull(points))
+            self._known[key] = known
+        return [point for point in known.points if point.dram_bytes <= most]
 
     def stage(self, mask: int, around: Around, point: StagePoint) -> ChainStage | None:
         """The stage as a point of it, or of one of the same structure, says."""

@@ -33,7 +33,7 @@ from lfopt.planning.costs.pricing import GroupPricing
 from lfopt.planning.costs.rules import UNMET, Rules
 from lfopt.planning.costs.schemes import check_scheme, seen_by, tables_fly
 from lfopt.planning.costs.shortages import least_need, least_weights, parameter_shortage, shortage
-from lfopt.planning.defaults import EPILOGUE, MAX_RECOMPUTE, SCHEME
+from lfopt.planning.defaults import EPILOGUE, GROUP_SCHEME, MAX_RECOMPUTE
 from lfopt.planning.groups.groups import Groups
 from lfopt.planning.modes import (
     ANYWHERE,
@@ -75,7 +75,7 @@ class GroupCosts:
         hardware: Hardware,
         traffic: Traffic = DEFAULT_TRAFFIC,
         *,
-        scheme: str = SCHEME,
+        scheme: str = GROUP_SCHEME,
         epilogue: bool = EPILOGUE,
         max_recompute: float = MAX_RECOMPUTE,
         constraints: Constraints = FREE,
@@ -129,7 +129,7 @@ class GroupCosts:
         hardware: Hardware,
         traffic: Traffic = DEFAULT_TRAFFIC,
         *,
-        scheme: str = SCHEME,
+        scheme: str = GROUP_SCHEME,
         epilogue: bool = EPILOGUE,
         max_recompute: float = MAX_RECOMPUTE,
         groups: Sequence[Sequence[str]] | None = None,

@@ -29,7 +29,7 @@ from lfopt.ops import Dataflow, bits
 from lfopt.planning.chains.linking import relink
 from lfopt.planning.costs.group_costs import GroupCosts, Traffic
 from lfopt.planning.costs.two_levels import bound_with_second_level
-from lfopt.planning.defaults import BAND_ROWS, EPILOGUE, MAX_RECOMPUTE, SCHEME, TRAFFIC
+from lfopt.planning.defaults import BAND_ROWS, EPILOGUE, GROUP_SCHEME, MAX_RECOMPUTE, TRAFFIC
 from lfopt.planning.modes import SCHEMES
 from lfopt.planning.plans.band_rows import Propose, up_to
 from lfopt.planning.plans.outlines import (
@@ -124,7 +124,7 @@ def plan(
     scheme: FusionScheme,
     hardware: Hardware,
     *,
-    modes: Scheme = SCHEME,
+    modes: Scheme = GROUP_SCHEME,
     traffic: TrafficName = TRAFFIC,
     epilogue: bool = EPILOGUE,
     band_rows: int | Literal["max"] = BAND_ROWS,
