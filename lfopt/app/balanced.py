@@ -78,16 +78,17 @@ class BalancedSearch:
         self.chains.vary(figures, plan.result.groups)
         self.candidates.append(BalancedCandidate.of(plan, figures))
 
+    def most_promising(self, plans: Sequence[Recomputed]) -> list[Recomputed]:
+        """The plans, the one first that is likely the best, before any is timed."""
+        return sorted(plans, key=self._promise)
+
     def look_at_all(self, plans: Sequence[Recomputed]) -> None:
         """Let plans be candidates, and those in which maps stay between groups of the promising ones.
 
-        The plan that is likely the best is linked before the others are looked at, which take long, too.
+        The last candidate so far is linked before the others are looked at, which take long, too.
         """
-        promising = sorted(plans, key=self._promise)
-        for plan in promising[:1]:
-            self.look_at(plan)
-            self._link(self.candidates[-1], PACES[0])
-        for plan in promising[1:]:
+        self._link(self.candidates[-1], PACES[0])
+        for plan in plans:
             self.look_at(plan)
         loose = sorted(self.candidates, key=lambda candidate: candidate.front.least_worth(PACES[0]))
         least = loose[0].front.least_worth(PACES[0])

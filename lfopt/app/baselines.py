@@ -39,7 +39,7 @@ def baselines_of(graph: Graph, hardware: Hardware, late: Callable[[], bool] = ne
     """
     chip = replace(hardware, block_channels=None)
     costs = GroupCosts(Dataflow.of(graph), chip, scheme=SCHEME)
-    figures = GroupFigures(costs, extra=0, late=late)
+    figures = GroupFigures(costs, extra=0, energy=False, late=late)
     layers = tuple(1 << i for i in range(len(costs.dataflow)))
     baselines: list[Baseline] = []
     for name, groups in (("epilogue fusion", epilogue_groups(costs)), ("layer by layer", layers)):
@@ -68,7 +68,7 @@ def papers_plans(
         groups = solve(costs, SearchOptions(time_limit=seconds)).groups
         if not costs.executable(groups):
             continue
-        figures = GroupFigures(costs, extra=0, late=late)
+        figures = GroupFigures(costs, extra=0, energy=False, late=late)
         baseline = _baseline(name, graph, figures, executable(costs.dataflow, groups))
         if not late():
             plans.append(baseline)

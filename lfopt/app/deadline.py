@@ -39,6 +39,8 @@ ENDS: dict[Stage, float] = {
     "cycles": 0.98,
     "layout": 1.0,
 }
+OPEN_ENDED: tuple[Stage, ...] = ("layout", "steps", "report")
+USUAL_FIRST_PLAN = 1.0  # seconds that the first plan of a network takes at the most that is not very large
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class Deadline:
     reserve: float = 0.0  # seconds set aside for steps and files
     files: float = 0.0  # seconds of these for files
     before: float = 0.0  # seconds that the process took before the start
+    # whether steps, recount and report take what they take: nobody has asked for the limit
+    open_ended: bool = False
 
     @property
     def passed(self) -> float:
@@ -60,6 +64,12 @@ class Deadline:
     def after_loading(self) -> Deadline:
         """The deadline once the network is loaded."""
         return replace(self, loaded=self.passed)
+
+    def for_network(self, seconds: float) -> Deadline:
+        """The deadline of a network whose first plan took so long; a limit that was asked for stays."""
+        if self.seconds is None or not self.open_ended:
+            return self
+        return replace(self, seconds=self.seconds * max(seconds / USUAL_FIRST_PLAN, 1.0))
 
     def setting_aside(self, steps: float, files: float) -> Deadline:
         """The deadline with these seconds set aside for steps and files, as far as the limit has them."""
@@ -71,6 +81,8 @@ class Deadline:
     def end(self, stage: Stage) -> float:
         """Seconds after the start at which a stage is to end; endless without a limit."""
         if self.seconds is None:
+            return float("inf")
+        if self.open_ended and stage in OPEN_ENDED:
             return float("inf")
         least = self.loaded + LEAST_PLANNING
         if stage == "report":
@@ -90,7 +102,7 @@ class Deadline:
 
     def over(self, seconds: float = 0.0) -> bool:
         """Whether not even the steps of the first plan may be made any more, or not in so many seconds."""
-        if self.seconds is None:
+        if self.seconds is None or self.open_ended:
             return False
         return self.passed + seconds > max(self.end("steps"), self.seconds + self._grace - self.files)
 
@@ -110,7 +122,7 @@ class Deadline:
 
     @property
     def _recount_end(self) -> float:
-        if self.seconds is None:
+        if self.seconds is None or self.open_ended:
             return float("inf")
         return self.seconds * (1 + GRACE_SHARE) + RECOUNT_GRACE - self.files - self.before
 

@@ -40,7 +40,9 @@ NEAR = 0.005
 # share of the time limit that options of equal bytes may be timed, or steps have no time in networks of large
 # maps
 TIMED = 0.1
+BASELINES_END = 0.6  # of the time for a balanced plan, until when the baselines are timed
 PAPERS_SHARE = 0.04  # share of the time limit for the search in each scheme of the papers
+PAPERS_END = 0.25  # of the time that is left then, until when their plans are timed
 LINKED = 0.85  # of the time that a balanced plan has left, until when maps are let stay between its groups
 AS_THEY_ARE = 0.6  # share of the time limit in which plans are timed that other searches have found
 
@@ -182,31 +184,33 @@ def plan_balanced(
     computed again. `most_macs`: multiply-accumulates at the most; None: groups do not have too many.
     """
     late = deadline.clock("cycles", 1.0)
-    baselines = baselines_of(first, config.hardware, late)
+    baselines = baselines_of(first, config.hardware, deadline.part("cycles", BASELINES_END))
     most_cycles = config.search.max_cycles or least_cycles(baselines)
-    seconds = None if deadline.seconds is None else deadline.seconds * PAPERS_SHARE
-    papers = papers_plans(first, config.hardware, seconds, late)
     under_cap = Objective("bytes", Caps(cycles=most_cycles))
     search = _ObjectiveSearch(config, report, deadline, under_cap)
     among = BalancedSearch(search.figures_of, late, deadline.part("cycles", LINKED), most_cycles)
     for baseline in sorted(baselines, key=lambda baseline: baseline.figures.cycles):
         among.look_at(baseline.plan)  # the faster one first: it is within the cap, however late it is
-    among.look_at_all(plans)
+    best, *others = among.most_promising(plans)
+    among.look_at(best)
+    seconds = None if deadline.seconds is None else deadline.seconds * PAPERS_SHARE
+    papers = papers_plans(first, config.hardware, seconds, deadline.part("cycles", PAPERS_END))
+    among.look_at_all(others)
     if most_cycles is not None and not late():
         figures = search.figures_of(plans[0].costs)
         done = search.of_groups(figures, plans[0].result.groups)
         among.look_at(plans[0].of_groups(done.choice.groups))
     slack = BALANCED_SLACK if config.search.slack is None else config.search.slack
     limits = Limits(most_cycles, most_macs, slack)
-    best, choice, trade = balanced(among.candidates, baselines, papers, limits)
+    taken, choice, trade = balanced(among.candidates, baselines, papers, limits)
     if config.search.max_cycles is not None:
         search.check_found(choice)
-    proof = best.plan.result
+    proof = taken.plan.result
     fewest = replace(
         plans[0].result, lower_bound_bytes=proof.lower_bound_bytes, certificate=proof.certificate
     )
-    result = _taken(best.plan.costs, best.figures, fewest, SearchOutcome(choice, 0, interrupted=False))
-    return best.plan, ObjectiveResult(choice.figures, 0, result, trade)
+    result = _taken(taken.plan.costs, taken.figures, fewest, SearchOutcome(choice, 0, interrupted=False))
+    return taken.plan, ObjectiveResult(choice.figures, 0, result, trade)
 
 
 class _Judged(NamedTuple):

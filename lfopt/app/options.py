@@ -196,7 +196,8 @@ JobSecondsOption = Annotated[
         " of fused epilogues comes first, with its steps; it is written where those of a better plan are "
         "not made in time. When a stage's time is over, the best so far is taken. Python's own start comes"
         " on top, and a job whose limit is over before it has that plan finishes it. If not given: until "
-        "it is done, or 28 seconds for a balanced plan."
+        "it is done; a balanced plan is searched for in 28 seconds, in more where the first plan of a "
+        "network takes more than one, and its steps take what they take."
     ),
 ]
 GuidanceOption = Annotated[

@@ -273,8 +273,9 @@ def find_plan(
         now = time.perf_counter()
         seconds[stage], clock = now - clock, now
 
+    asked = config.search.time_limit is not None
     config = _with_limit(replace(config, search=replace(config.search, objective=config.objective)))
-    deadline = Deadline(config.search.time_limit, before=before)
+    deadline = Deadline(config.search.time_limit, before=before, open_ended=not asked)
     graph = load_network(config.model, config.input_shapes, config.rules) if graph is None else graph
     config = replace(config, hardware=_chip(config, quantized=graph.quantized))
     if config.constraints:
@@ -291,6 +292,7 @@ def find_plan(
         except KeyboardInterrupt:
             stopped = True
         lap("first plan")
+        deadline = deadline.for_network(seconds["first plan"])
     first = replace(config.search, compare=())
     others = _compared(config.search)
 

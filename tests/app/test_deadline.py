@@ -37,6 +37,20 @@ def test_stages_end_one_after_the_other_and_the_last_within_the_limit(
     assert Deadline().left("steps") is None
 
 
+def test_steps_take_what_they_take_where_nobody_asked_for_a_limit() -> None:
+    asked = Deadline(20.0, start=0.0)
+    usual = Deadline(20.0, start=0.0, open_ended=True)
+    for stage in ("search", "chains", "cycles"):
+        assert usual.end(stage) == asked.end(stage)
+    for stage in ("layout", "steps", "report"):
+        assert asked.end(stage) < usual.end(stage) == float("inf")
+    assert not usual.over(1e9)
+    assert usual.allows_recount(10**6, 10**9)
+    assert usual.for_network(seconds=0.5) == usual
+    assert usual.for_network(seconds=3.0).seconds == 60.0
+    assert asked.for_network(seconds=3.0) == asked
+
+
 def test_half_of_the_limit_at_least_is_left_for_the_search() -> None:
     deadline = Deadline(10.0, start=0.0).setting_aside(steps=1e3, files=1e3)
     assert deadline.end("layout") >= 5

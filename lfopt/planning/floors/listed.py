@@ -108,6 +108,9 @@ class ListedGroups:
             if begun is not None:
                 stack.append((1 << first, begun))
         while stack:
+            if self.late():
+                self.unknown = [flow.everything]
+                return
             group, segment = stack.pop()
             if segment.least >= beta:
                 continue
