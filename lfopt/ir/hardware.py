@@ -36,12 +36,13 @@ OPTIONAL = frozenset(
 )
 UNSAID = {"unsaid": True}  # metadata of a field that files leave out where it has its default
 # the most of fields that have a limit of their own
-MOST = {"byte_slack": 1, "weight_bits": 64, "dram_bytes_per_second": 1 << 50}
+MOST = {"byte_slack": 1, "mac_utilization": 1, "weight_bits": 64, "dram_bytes_per_second": 1 << 50}
+SHARES = {"byte_slack": 0, "mac_utilization": 0.01}  # fields that are shares, and the least of each
 
 
-def bounds(name: str) -> tuple[int, int]:
+def bounds(name: str) -> tuple[float, int]:
     """The least and the most that a field of Hardware may be, where it is a number."""
-    return int(name not in LEAST_0), MOST.get(name, UNLIMITED)
+    return SHARES.get(name, int(name not in LEAST_0)), MOST.get(name, UNLIMITED)
 
 
 def round_up(value: int, step: int) -> int:
@@ -57,7 +58,7 @@ def round_up(value: int, step: int) -> int:
 class Energy:
     """Energy of single events, in pJ: a model to compare plans with, not a measurement of any chip.
 
-    Leakage and control are left out.
+    What is spent in every cycle, leakage and control, is left out unless `cycle_pj` says it.
 
     Where the defaults come from. DRAM and arithmetic are widely quoted 45 nm figures (M. Horowitz,
     "Computing's energy problem", ISSCC 2014: 1.3 nJ per 64-bit DRAM access; 0.2 pJ for an 8-bit
@@ -78,6 +79,8 @@ class Energy:
     # one multiply-accumulate of 8-bit operands; it grows with the product of the operands' bytes
     mac_pj: float = 0.3
     vector_pj: float = 0.3  # one element through the vector lanes, per byte of the element
+    # one cycle that the chip is on, whatever it does: clock tree, control and leakage
+    cycle_pj: float = field(default=0.0, metadata=UNSAID)
 
     def __post_init__(self) -> None:
         for entry in fields(self):
@@ -144,6 +147,8 @@ class Hardware:
     # MAC array: input channels (depthwise: kernel columns of all its pixels) that meet in one cycle
     mac_rows: int = 16
     mac_columns: int = 16  # MAC array: output channels made side by side
+    # share of the cycles of a contraction in which the MAC array takes pixels; in the others it waits
+    mac_utilization: float = field(default=1.0, metadata=UNSAID)
     # bytes per cycle, where weights come instead of pixels; beside pixels, a row of the MAC array
     weight_port_bytes: int = 64
     # 1: the MAC array waits while results are requantised; 2: it goes on with the next output channels
@@ -218,9 +223,12 @@ class Hardware:
         object.__setattr__(self, name, value := read_number(name, value, f"hardware.{name}"))
         if value is None and name in OPTIONAL:
             return
-        if name == "byte_slack":
+        if name in SHARES:
+            least = SHARES[name]
             if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-                raise InvalidConfig(f"hardware.byte_slack: found {value!r}; accepted: a share from 0 to 1")
+                raise InvalidConfig(
+                    f"hardware.{name}: found {value!r}; accepted: a share from {least:g} to 1"
+                )
         elif not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             high = most if name == "weight_bits" else f"2**{most.bit_length() - 1}"
             raise InvalidConfig(

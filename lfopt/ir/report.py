@@ -64,6 +64,7 @@ class EnergyUse:
     accumulator_pj: float = 0.0
     mac_pj: float = 0.0
     vector_pj: float = 0.0
+    cycle_pj: float = 0.0  # what every cycle takes
     total_pj: float = 0.0
 
 

@@ -40,8 +40,9 @@ QUANTITIES: Mapping[str, Mapping[str, Fraction]] = {
     "_pj_per_bit": {"fJ/bit": Fraction(1, 1000), "pJ/bit": Fraction(1), "nJ/bit": Fraction(1000)},
     "_pj": {"fJ": Fraction(1, 1000), "pJ": Fraction(1), "nJ": Fraction(1000)},
     "slack": {"%": Fraction(1, 100)},
+    "_utilization": {"%": Fraction(1, 100)},
 }
-REAL = ("_pj_per_bit", "_pj", "slack")  # those of fields that need not be whole numbers
+REAL = ("_pj_per_bit", "_pj", "slack", "_utilization")  # those of fields that need not be whole numbers
 EXAMPLES = {
     "_hz": "800MHz",
     "_bytes_per_second": "12.8GB/s",
@@ -49,6 +50,7 @@ EXAMPLES = {
     "_pj_per_bit": "20pJ/bit",
     "_pj": "1.3nJ",
     "slack": "0.1%",
+    "_utilization": "85%",
 }
 
 

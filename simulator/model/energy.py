@@ -43,6 +43,10 @@ class Spending:
         self.spent["mac_pj"] += float(times * work.macs) * float(work.width) * table.mac_pj
         self.spent["vector_pj"] += times * work.vector_bytes * table.vector_pj
 
+    def cycles(self, count: int) -> None:
+        """Add what so many cycles take, whatever is done in them."""
+        self.spent["cycle_pj"] += count * self.hardware.energy.cycle_pj
+
     @property
     def use(self) -> EnergyUse:
         """Energy by kind and in total, in pJ."""

@@ -287,6 +287,7 @@ class Engines:
             biases = 0
         if c.depthwise:
             busy, size, late = self._depthwise(call, step, c, kept)
+            busy = self._waited(busy)
             block = self._block(busy, c.pixels, step, factors=factors)
             return CommandTiming(
                 ceil(blocks * block) + COMMAND_CYCLES, size + hardware.weight_latency, c.pixels, late
@@ -309,10 +310,17 @@ class Engines:
                 (count * (size + self._conflicts(size - c.pixels)) for count, size in passes), Fraction(0)
             )
             busy = max(busy, ceil(rows * words) + biases)
+        busy = self._waited(busy)
         block = self._block(busy, c.pixels, step, factors=factors)
         return CommandTiming(
             ceil(blocks * block) + COMMAND_CYCLES, fill + biases + hardware.weight_latency, c.pixels
         )
+
+    def _waited(self, busy: int) -> int:
+        """Cycles of passes with those in which the MAC array waits: see `Hardware.mac_utilization`."""
+        if self.hardware.mac_utilization == 1:
+            return busy
+        return ceil(busy / self.hardware.mac_utilization)
 
     def _conflicts(self, idle: int) -> Fraction:
         """Share of the passes that wait for weights whose pixels and weights begin in the same buffer bank.

@@ -68,6 +68,7 @@ class Meter:
         key = hash((tuple(places), tuple(steps))), moved  # not the steps themselves: they are many
         if key not in self._cycles:
             self._cycles[key] = self.accelerator.time(steps, places, WALKED).total
+        spending.cycles(self._cycles[key])
         return Figures(moved.total, self._cycles[key], round(spending.use.total_pj))
 
     def without_steps(self, mask: int, dram: DramBytes) -> Figures:
@@ -81,11 +82,9 @@ class Meter:
                 spending.compute(self.accelerator.work(one), 1)
             compute += self.accelerator.cycles(step)
         moved = self.hardware.port_latency + self.port_cycles(dram)
-        return Figures(
-            dram.total,
-            max(moved, compute) if self.hardware.overlap else moved + compute,
-            round(spending.use.total_pj),
-        )
+        cycles = max(moved, compute) if self.hardware.overlap else moved + compute
+        spending.cycles(cycles)
+        return Figures(dram.total, cycles, round(spending.use.total_pj))
 
     def by_rows(self, op: int, rows: int) -> tuple[float, float]:
         """(cycles, commands) of an operator on whole maps that makes so many rows at a time; 0: all at once.
@@ -167,4 +166,6 @@ class Meter:
                 * c.columns
                 * c.pixels
             )
-        return Figures(0, int(cycles * meet), int(float(c.macs) * meet * hardware.energy.mac_pj))
+        cycles = int(cycles * meet / hardware.mac_utilization)
+        table = hardware.energy
+        return Figures(0, cycles, int(float(c.macs) * meet * table.mac_pj + cycles * table.cycle_pj))

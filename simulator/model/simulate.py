@@ -111,7 +111,7 @@ def simulate(plan: Plan, graph: Graph) -> Report:
         cycles=cycles,
         overlapped_cycles=overlap,
         seconds=cycles.total / plan.hardware.clock_hz,
-        energy=_total_energy([group.energy for group in counted]),
+        energy=_total_energy([group.energy for group in counted], overlap * plan.hardware.energy.cycle_pj),
         dram_access=sum((group.dram_access for group in counted), DramAccess()),
         l2=level_2,
         baselines=plan.totals,
@@ -245,7 +245,8 @@ class _Tally:
         self.spending.compute(work, times)
 
     def report(self, group: PlannedGroup, network: _Network) -> GroupReport:
-        """Report of the group."""
+        """Report of the group. It is made once: what its cycles take is added here."""
+        self.spending.cycles(self.cycles.total)
         members = [network.index[name] for name in group.nodes]
         once = sum(network.alone_bytes(i) for i in members)
         macs = round(sum(self.macs.values()))
@@ -402,8 +403,10 @@ def _overlap(groups: Sequence[PlannedGroup], reports: Sequence[GroupReport], acc
     return overlap
 
 
-def _total_energy(spent: Sequence[EnergyUse]) -> EnergyUse:
-    return EnergyUse(**{f.name: sum((getattr(e, f.name) for e in spent), 0.0) for f in fields(EnergyUse)})
+def _total_energy(spent: Sequence[EnergyUse], twice: float) -> EnergyUse:
+    """Sum over the groups. `twice`: pJ of cycles that two groups share, of which each has all."""
+    total = EnergyUse(**{f.name: sum((getattr(e, f.name) for e in spent), 0.0) for f in fields(EnergyUse)})
+    return replace(total, cycle_pj=total.cycle_pj - twice, total_pj=total.total_pj - twice)
 
 
 def _traffic(groups: Iterable[GroupReport], network: _Network) -> tuple[TensorTraffic, ...]:

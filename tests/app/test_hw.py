@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ WRITTEN = (  # (field, as written, value)
     ("energy", {"dram_pj_per_bit": "20pJ/bit"}, Energy(dram_pj_per_bit=20)),
     ("weight_bits", "4 bits", 4),
     ("byte_slack", "0.1%", 0.001),
+    ("mac_utilization", "85%", 0.85),
     ("energy", {"dram_byte_pj": "1.3nJ"}, Energy(dram_byte_pj=1300)),
 )
 AMBIGUOUS = (  # (field, as written, what the line says)
@@ -58,6 +60,8 @@ AMBIGUOUS = (  # (field, as written, what the line says)
     ("dram_bytes_per_second", "12Gb/s", "12.8GB/s"),
     ("energy", {"dram_byte_pj": 160, "dram_pj_per_bit": 20}, "one of them"),
     ("mac_rows", "16", "whole number"),
+    ("mac_utilization", 0, "a share from 0.01 to 1"),
+    ("mac_utilization", "120%", "a share from 0.01 to 1"),
     ("mac_rows", True, "whole number"),
     ("energy", {"mac_pj": "3J"}, "fJ, pJ, nJ"),
     ("source", "x" * 1001, "1000 characters"),
@@ -176,6 +180,18 @@ def test_an_installed_chip_says_where_it_is_from_and_plans_a_network(name: str, 
     assert report.disagreements == ()
     assert report.dram.total == plan.totals.dram_bytes >= plan.totals.compulsory_bytes
     assert report.cycles.total >= report.macs / (judged.hardware.mac_rows * judged.hardware.mac_columns)
+
+
+def test_an_array_that_waits_and_cycles_that_cost_energy_count_in_reports(small: Graph) -> None:
+    chip = Hardware(64 << 10, element_bytes=1, mac_utilization=0.5, energy=Energy(cycle_pj=10))
+    plain = Hardware(64 << 10, element_bytes=1)
+    costs = GroupCosts.of(small, plain, scheme="lbdf")
+    plan = make_draft(small, costs, solve(costs), 0).finished()
+    before, after = (simulate(replace(plan, hardware=hardware), small) for hardware in (plain, chip))
+    assert 1.5 * before.cycles.compute < after.cycles.compute <= 2 * before.cycles.compute
+    assert before.energy.cycle_pj == 0
+    assert after.energy.cycle_pj == pytest.approx(10 * after.cycles.total)
+    assert after.energy.total_pj == pytest.approx(before.energy.total_pj + after.energy.cycle_pj)
 
 
 @pytest.fixture(scope="module")

@@ -50,7 +50,7 @@ class FieldAnswer:
     name: str
     type: str
     default: str  # as YAML writes it; empty where a value is required
-    least: int | None  # null: it is no number
+    least: float | None  # null: it is no number
     most: int | None
     unit: str
     default_from: str

@@ -56,6 +56,7 @@ PARTS = {
     "partial sums": "accumulator_pj",
     "MACs": "mac_pj",
     "vector": "vector_pj",
+    "cycles": "cycle_pj",
     "total": "total_pj",
 }
 
@@ -231,7 +232,8 @@ def _print_model(report: Report | GroupReport, hardware: Hardware) -> None:
     )
     out.print(rows)
     out.print()
-    parts = {title: name for title, name in PARTS.items() if hardware.l2_bytes or name != "l2_pj"}
+    seldom = {"l2_pj": hardware.l2_bytes, "cycle_pj": hardware.energy.cycle_pj}
+    parts = {title: name for title, name in PARTS.items() if seldom.get(name, True)}
     rows = table("energy*", *parts)
     rows.add_row("uJ", *(f"{getattr(energy, name) / 1e6:,.1f}" for name in parts.values()))
     rows.add_row(
