@@ -51,7 +51,7 @@ COMMANDS = {
     "schema": "Print the JSON Schema of a file that lfopt reads, or of what a command says as JSON.",
     "zoo": "List and export the networks that lfopt builds itself.",
     "cache": "List and remove what is kept between runs: compiled models, simulated accelerators, times.",
-    "hw": "List, show and check hardware descriptions, and describe this machine.",
+    "hw": "List, show, check and fit hardware descriptions, and describe this machine.",
     "rtl": "Run command streams on the accelerator in RTL, and describe its instructions.",
     "completion": "Print the completion of commands and options for a shell.",
 }

@@ -16,6 +16,7 @@ from lfopt.ir import (
     Compute,
     DramAccess,
     DramBytes,
+    EnergyUse,
     Figures,
     Hardware,
     Node,
@@ -54,6 +55,19 @@ class Meter:
     def figures(self, places: Sequence[Place], steps: Sequence[Node]) -> Figures:
         """Bytes, cycles and energy of a schedule; beyond WALKED steps, cycles are extrapolated."""
         moved = dram_bytes(steps)
+        spending = self._spent(steps, moved)
+        key = hash((tuple(places), tuple(steps))), moved  # not the steps themselves: they are many
+        if key not in self._cycles:
+            self._cycles[key] = self.accelerator.time(steps, places, WALKED).total
+        spending.cycles(self._cycles[key])
+        return Figures(moved.total, self._cycles[key], round(spending.use.total_pj))
+
+    def energy(self, steps: Sequence[Node]) -> EnergyUse:
+        """Energy of a schedule by kind of event, but for what its cycles take."""
+        return self._spent(steps, dram_bytes(steps)).use
+
+    def _spent(self, steps: Sequence[Node], moved: DramBytes) -> Spending:
+        """Energy of all events of a schedule, which moves these bytes."""
         spending = Spending(self.hardware)
         weights = 0
         for times, step in counted_leaves(steps):
@@ -65,11 +79,7 @@ class Meter:
             elif step.kind == "weight" and not step.gather:
                 weights += times * step.bytes
         spending.transfer(moved.total, self._access(steps, moved), weights)
-        key = hash((tuple(places), tuple(steps))), moved  # not the steps themselves: they are many
-        if key not in self._cycles:
-            self._cycles[key] = self.accelerator.time(steps, places, WALKED).total
-        spending.cycles(self._cycles[key])
-        return Figures(moved.total, self._cycles[key], round(spending.use.total_pj))
+        return spending
 
     def without_steps(self, mask: int, dram: DramBytes) -> Figures:
         """Figures of a group without steps: its bytes through the port beside operators on whole maps."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lfopt.app.answers.chips import ChipCheckAnswer, ChipsAnswer, DetectAnswer, FieldsAnswer, ShowAnswer
+from lfopt.app.answers.fits import FitAnswer
 from lfopt.app.answers.fronts import BatchAnswer, ParetoAnswer, SweepAnswer
 from lfopt.app.answers.networks import (
     DatasetAnswer,
@@ -45,6 +46,7 @@ ANSWERS: dict[str, type] = {  # by command
     "hw fields": FieldsAnswer,
     "hw check": ChipCheckAnswer,
     "hw detect": DetectAnswer,
+    "hw fit": FitAnswer,
     "rtl run": RtlAnswer,
 }
 

@@ -36,7 +36,8 @@ from lfopt.app.sizes import buffers, format_size
 from lfopt.ir import Hardware, InvalidConfig
 from lfopt.ir.names import plural
 
-app = App(name="hw", help="List, show and check hardware descriptions, and describe this machine.")
+app = App(name="hw", help="List, show, check and fit hardware descriptions, and describe this machine.")
+app.command("lfopt.app.commands.hw_fit:fit_", name="fit")
 WITH_PROBLEMS = 1  # exit code
 WIDE = 100  # columns of a terminal from which on a chip is shown with the meaning of its fields
 SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
