@@ -119,6 +119,9 @@ bench-traffic: $(VENV)/.dev  ## Misses of a simulated cache beside predicted tra
 bench-rtl: $(VENV)/.dev  ## Networks on the accelerator in RTL: bytes counted in hardware, cycles
 	$(BIN)/python benchmarks/bench_rtl.py --results docs/results
 
+bench-energy: $(VENV)/.dev  ## Energy by level beside published breakdowns of Eyeriss and a chip like Simba
+	$(BIN)/python benchmarks/bench_energy.py --results docs/results
+
 bench-fit: $(VENV)/.dev  ## Chips fitted to layers of the accelerator in RTL, and to published tables of Eyeriss
 	$(BIN)/python benchmarks/bench_fit.py --results docs/results
 
