@@ -86,6 +86,11 @@ QUESTIONS = {  # page of results: what it answers, and what makes it again
         "Are bytes counted in hardware those planned, and how near are predicted cycles?",
         "`make bench-rtl`",
     ),
+    "fit": ("How far off is a chip whose model was fitted to measured layers?", "`make bench-fit`"),
+    "energy": (
+        "How far is energy, level by level, from breakdowns that others published?",
+        "`make bench-energy`",
+    ),
     "rtl-memory": ("What do slower memories do to cycles?", "`make bench-rtl`"),
     "rtl-area": ("How many cells does the accelerator take, and how long are its paths?", "`make rtl-area`"),
     "rtl-mutate": ("Which check finds which fault in the SystemVerilog?", "`make rtl-mutate`"),
