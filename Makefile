@@ -122,7 +122,7 @@ bench-rtl: $(VENV)/.dev  ## Networks on the accelerator in RTL: bytes counted in
 bench-energy: $(VENV)/.dev  ## Energy by level beside published breakdowns of Eyeriss and a chip like Simba
 	$(BIN)/python benchmarks/bench_energy.py --results docs/results
 
-bench-fit: $(VENV)/.dev  ## Chips fitted to layers of the accelerator in RTL, and to published tables of Eyeriss
+bench-fit: $(VENV)/.dev  ## Chips fitted to layers of the accelerator in RTL, and to tables of Eyeriss and VTA
 	$(BIN)/python benchmarks/bench_fit.py --results docs/results
 
 bench-vela: $(VENV)/.dev  ## The same networks by Arm's Vela: bytes named and bytes estimated

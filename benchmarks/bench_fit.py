@@ -1,4 +1,4 @@
-"""`lfopt hw fit` on layers of the accelerator in RTL, and on published tables of Eyeriss.
+"""`lfopt hw fit` on layers of the accelerator in RTL, and on published tables of Eyeriss and VTA.
 
     python benchmarks/bench_fit.py --measure   measure the layers on the RTL again, and write their table
     python benchmarks/bench_fit.py             fit to the tables in examples/measured
@@ -75,6 +75,7 @@ class Case(NamedTuple):
 CASES = (
     Case("RTL, chip as it comes", "accelerator_256k", "rtl_layers"),
     Case("RTL, chip with guesses", str(FOLDER / "rtl_guessed.yaml"), "rtl_layers"),
+    Case("VTA on Pynq, ResNet-18", str(FOLDER / "vta.yaml"), "vta_resnet18"),
     Case("Eyeriss, AlexNet", str(FOLDER / "eyeriss.yaml"), "eyeriss_alexnet", dram=False),
     Case("Eyeriss, VGG-16", str(FOLDER / "eyeriss.yaml"), "eyeriss_vgg16", dram=False),
     # what a fit to one network says of another: see the column "before"
