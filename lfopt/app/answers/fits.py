@@ -28,8 +28,9 @@ class FittedParameterAnswer:
     unit: str
     before: float
     after: float
-    deviation: float | None  # standard; null: the layers do not determine it, and it is as it was
+    deviation: float | None  # standard; null: the layers do not determine it, and it is as it was, or loose
     at_bound: bool
+    loose: bool  # other values fit as well, but not the one before
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,13 +122,17 @@ def _print(result: Fit, layers: Sequence[MeasuredLayer]) -> None:
     out.print(spread(("parameter", "before", "after", "unit", "deviation"), rows, stretch=(4,)))
     if result.rejected:
         out.print("[yellow]all is as it was: a fit predicts layers that it leaves out no better[/]")
-    elif any(one.deviation is None for one in result.parameters):
+    elif any(one.deviation is None and not one.loose for one in result.parameters):
         out.print("[dim]-: as it was; these layers do not determine it[/]")
+    if any(one.loose for one in result.parameters):
+        out.print("[dim]loose: other values fit as well, but not the one before[/]")
     out.print("")
 
 
 def _verdict(fitted: Fitted) -> str:
     """Standard deviation of a parameter; a dash where it is not determined."""
+    if fitted.loose:
+        return "loose"
     if fitted.deviation is None:
         return "-"
     if fitted.parameter.by_ratio:
@@ -207,7 +211,13 @@ def _answer(result: Fit, layers: Sequence[MeasuredLayer]) -> FittedQuantityAnswe
         ),
         tuple(
             FittedParameterAnswer(
-                one.parameter.field, one.parameter.unit, one.before, one.after, one.deviation, one.at_bound
+                one.parameter.field,
+                one.parameter.unit,
+                one.before,
+                one.after,
+                one.deviation,
+                one.at_bound,
+                one.loose,
             )
             for one in result.parameters
         ),
