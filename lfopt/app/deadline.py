@@ -137,6 +137,16 @@ class Deadline:
             or (self.seconds is not None and time.perf_counter() - begin > self.seconds * most)
         )
 
+    def within(self, stage: Stage, share: float) -> Deadline:
+        """The deadline by which the stage ends when a share of the time that it has left is over."""
+        if self.seconds is None:
+            return self
+        begin = self.passed
+        left = max(self.end(stage) - begin, 0.0)
+        # all stages but the last three end at a share of the time between loading and what is set aside
+        earlier = (1 - share) * left / ENDS[stage]
+        return replace(self, seconds=self.seconds - earlier)
+
     def part(self, stage: Stage, share: float) -> Callable[[], bool]:
         """Whether a share of the time that a stage has left from now on is over."""
         begin = self.passed

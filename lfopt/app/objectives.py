@@ -15,9 +15,10 @@ from lfopt.app.deadline import Deadline, ReportProgress
 from lfopt.app.figures import GroupFigures, KnownFigures
 from lfopt.app.recompute import Recomputed
 from lfopt.app.trade import Trade
-from lfopt.ir import Figures, Graph, Hardware, InvalidConfig
+from lfopt.ir import FREE, Figures, Graph, Hardware, InvalidConfig
 from lfopt.planning import GroupCosts
 from lfopt.planning.costs.two_levels import bound_with_second_level
+from lfopt.planning.defaults import GROUP_SCHEME
 from search.exact import solve
 from search.lazy import OptimisticCosts, optimistic, solve_lazily
 from search.objectives import (
@@ -44,6 +45,7 @@ BASELINES_END = 0.6  # of the time for a balanced plan, until when the baselines
 PAPERS_SHARE = 0.04  # share of the time limit for the search in each scheme of the papers
 PAPERS_END = 0.25  # of the time that is left then, until when their plans are timed
 LINKED = 0.85  # of the time that a balanced plan has left, until when maps are let stay between its groups
+LINES = 0.35  # of the time for cycles, that line buffers and tiles have first in schemes that know more
 AS_THEY_ARE = 0.6  # share of the time limit in which plans are timed that other searches have found
 
 
@@ -119,8 +121,11 @@ def plan_for(
     """
     search = _ObjectiveSearch(config, report, deadline or Deadline(config.search.time_limit))
     search.check_cap(costs, fewest)
+    lines = search.in_lines(costs)
     figures = search.figures_of(costs)
-    done = search.of_groups(figures, fewest.groups)
+    starts = [search.as_it_is(figures, groups) for groups in (lines, fewest.groups) if groups]
+    start = min(starts, key=lambda one: search.wanted.order(one.choice.figures))
+    done = search.of_groups(figures, start.choice.groups)
     search.check_found(done.choice)
     return ObjectiveResult(done.choice.figures, done.bound, _taken(costs, figures, fewest, done))
 
@@ -148,7 +153,7 @@ def plan_among(
     as_they_are = deadline.clock("cycles", AS_THEY_ARE)
     chains = Chains(as_they_are)
     judged: list[_Judged] = []
-    for plan in plans[1:]:
+    for plan in [*search.simple_plans(first), *plans[1:]]:
         if as_they_are():
             break
         figures = search.figures_of(plan.costs)
@@ -254,6 +259,31 @@ class _ObjectiveSearch:
             energy=wanted.name in ("energy", "edp") or wanted.caps.energy_pj is not None,
             known=self.known.setdefault((costs.hardware, costs.scheme), KnownFigures()),
         )
+
+    def in_lines(self, costs: GroupCosts) -> Sequence[int]:
+        """Groups of the plan that the objective wants of line buffers and tiles, with nothing in flight.
+
+        A richer scheme has them, too, but so many ways to time that a time limit leaves it a worse plan. None
+        without a limit, and none in the scheme itself.
+        """
+        if self.deadline.seconds is None or costs.scheme == GROUP_SCHEME or costs.constraints != FREE:
+            return ()
+        deadline = self.deadline.within("cycles", LINES)
+        simple = costs.grounded(GROUP_SCHEME)
+        fewest = solve(simple, SearchOptions(time_limit=deadline.left("cycles", 4)))
+        search = _ObjectiveSearch(self.config, self.report, deadline, self.wanted)
+        return search.of_groups(search.figures_of(simple), fewest.groups).choice.groups
+
+    def simple_plans(self, plan: Recomputed) -> list[Recomputed]:
+        """The plan of line buffers, as one of a plan's scheme with nothing in flight; none if not asked."""
+        groups = self.in_lines(plan.costs)
+        if not groups:
+            return []
+        costs = plan.costs.grounded()
+        moved = costs.dram_bytes(groups)
+        least = min(costs.bounds.recomputing_bytes, moved)
+        result = Result("exact", tuple(groups), moved, least, 1, len(groups), 0.0)
+        return [Recomputed(plan.graph, (), costs, result, optimal=False)]
 
     def as_it_is(self, figures: GroupFigures, groups: Sequence[int]) -> SearchOutcome:
         """A plan of these groups, each in its best option."""

@@ -184,10 +184,10 @@ class GroupCosts:
             self._unfused[key] = GroupCosts(flow, self.hardware, self.traffic, **space)
         return self._unfused[key]
 
-    def grounded(self) -> GroupCosts:
-        """Costs of the same network in the same space, with nothing in flight."""
+    def grounded(self, scheme: str | None = None) -> GroupCosts:
+        """Costs of the same network with nothing in flight, in the same space, or in another scheme."""
         flow = Dataflow.of(self.dataflow.graph)
-        return GroupCosts(flow, self.hardware, self.traffic, **self._space(self.scheme))
+        return GroupCosts(flow, self.hardware, self.traffic, **self._space(scheme or self.scheme))
 
     def copies_of(self, copies: Sequence[Copy]) -> tuple[Copy, ...]:
         """Those of some copies that the network has."""
