@@ -91,13 +91,11 @@ def in_wide_blocks(
     same = source is None or source.result.groups == linked.result.groups  # there is no chain
     if source is None or same or chip.with_wide_blocks == chip or over():
         return [linked]
-    names = [source.costs.dataflow.names(group) for group in source.result.groups]
-    wide_job = replace(config, hardware=chip.with_wide_blocks)
-    costs = costs_of(wide_job, source.graph, late=over, groups=names)
-    masks = masks_of(costs.dataflow, names)
-    if any(costs.price(mask) is None for mask in masks):
+    unlinked = of_wide_blocks(config, source, over)
+    if unlinked is None:
         return [linked]
-    groups = link(costs, masks, lambda _: over())
+    costs = unlinked.costs
+    groups = link(costs, unlinked.result.groups, lambda _: over())
     if costs.dram_bytes(groups) > linked.result.dram_bytes or over():
         return [linked]
     wide = linked._replace(costs=costs, result=replace(linked.result, groups=groups))
@@ -107,6 +105,23 @@ def in_wide_blocks(
         return best_of(figures, plan.result.groups, lexical("bytes")).figures.cycles
 
     return sorted([linked, wide], key=cycles)
+
+
+def of_wide_blocks(config: Config, plan: Recomputed, over: Callable[[], bool]) -> Recomputed | None:
+    """The groups of a plan without chains on its chip with weights in blocks as wide as the array.
+
+    None if they are as wide, or some group does not fit then. `over`: whether the time is.
+    """
+    chip = plan.costs.hardware
+    if chip.with_wide_blocks == chip:
+        return None
+    names = [plan.costs.dataflow.names(group) for group in plan.result.groups]
+    job = replace(config, hardware=chip.with_wide_blocks)
+    costs = costs_of(job, plan.graph, late=over, groups=names)
+    masks = tuple(masks_of(costs.dataflow, names))
+    if any(costs.price(mask) is None for mask in masks):
+        return None
+    return Recomputed.unproven(plan.graph, plan.copies, costs, masks)
 
 
 def fewest_bytes(plans: Sequence[Recomputed]) -> Recomputed:

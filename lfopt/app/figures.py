@@ -128,6 +128,10 @@ class GroupFigures:
             )
         return self._chains_known[group]
 
+    def has_chains(self, group: int) -> bool:
+        """Whether maps may stay on chip between parts of a group, as far as its options know."""
+        return self._chains(group) > 0
+
     def has_choice(self, group: int) -> bool:
         """Whether a group has more than one option."""
         key = self.key(group)

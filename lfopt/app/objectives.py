@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from lfopt.app.balanced import BALANCED_SLACK, BalancedSearch, Limits, balanced
 from lfopt.app.baselines import baselines_of, least_cycles, papers_plans
-from lfopt.app.chains import Chains
+from lfopt.app.chains import Chains, of_wide_blocks
 from lfopt.app.config import Config
 from lfopt.app.deadline import Deadline, ReportProgress
 from lfopt.app.figures import GroupFigures, KnownFigures
-from lfopt.app.recompute import Recomputed
+from lfopt.app.recompute import Recomputed, costs_of
 from lfopt.app.trade import Trade
 from lfopt.ir import FREE, Figures, Graph, Hardware, InvalidConfig
 from lfopt.planning import GroupCosts
@@ -25,6 +25,7 @@ from search.objectives import (
     Caps,
     Choice,
     Objective,
+    ObjectiveName,
     SearchOutcome,
     best_of,
     lexical,
@@ -46,6 +47,9 @@ PAPERS_SHARE = 0.04  # share of the time limit for the search in each scheme of 
 PAPERS_END = 0.25  # of the time that is left then, until when their plans are timed
 LINKED = 0.85  # of the time that a balanced plan has left, until when maps are let stay between its groups
 LINES = 0.35  # of the time for cycles, that line buffers and tiles have first in schemes that know more
+# by objective: bytes that a cycle is worth where maps are let stay between groups
+BYTES_PER_CYCLE: dict[ObjectiveName, float] = {"bytes": 0.25, "cycles": 1.0, "energy": 0.25, "edp": 1.0}
+WIDE = 0.15  # of the time for cycles that is left, for the partition with blocks that fill the array
 AS_THEY_ARE = 0.6  # share of the time limit in which plans are timed that other searches have found
 
 
@@ -151,19 +155,17 @@ def plan_among(
     first = plans[0]
     search.check_cap(first.costs, fewest)
     as_they_are = deadline.clock("cycles", AS_THEY_ARE)
-    chains = Chains(as_they_are)
-    judged: list[_Judged] = []
+    judges = _Judges(search, as_they_are)
+    judged = judges.judged
     for plan in [*search.simple_plans(first), *plans[1:]]:
-        if as_they_are():
-            break
-        figures = search.figures_of(plan.costs)
-        chains.vary(figures, plan.result.groups)
-        judged.append(_Judged(plan, figures, search.as_it_is(figures, plan.result.groups)))
-    figures = search.figures_of(first.costs)
-    judged.append(_Judged(first, figures, search.of_groups(figures, first.result.groups)))
+        judges.look_at(plan)
+    judges.look_at_wide_and_linked(first)
+    begun = judges.better_of(first)
+    done = search.of_groups(begun.figures, begun.done.choice.groups)
+    judged.append(begun._replace(done=done))
     within = [one for one in judged if most_macs is None or one.macs() <= most_macs]
     best = min(within or judged[-1:], key=lambda one: search.wanted.order(one.done.choice.figures))
-    if best.plan is not first and not best.figures.late():
+    if best.plan is not begun.plan and not best.figures.late():
         done = search.of_groups(best.figures, best.done.choice.groups)
         improved = best._replace(done=done._replace(bound=0))  # which knows of groups with these copies alone
         if most_macs is None or improved.macs() <= most_macs:
@@ -225,9 +227,73 @@ class _Judged(NamedTuple):
     figures: GroupFigures
     done: SearchOutcome
 
+    def worth(self, pace: float) -> float:
+        """Bytes that it moves, and what its cycles are worth, `pace` bytes each."""
+        figures = self.done.choice.figures
+        return figures.dram_bytes + pace * figures.cycles
+
     def macs(self) -> int:
         """Multiply-accumulates of its groups, in the options that were chosen."""
         return self.figures.macs_of(self.done.choice)
+
+
+class _Judges:
+    """Plans as they are, as an objective sees them, as long as there is time."""
+
+    def __init__(self, search: _ObjectiveSearch, late: Callable[[], bool]) -> None:
+        self.search = search
+        self.late = late
+        self.chains = Chains(late)
+        self.judged: list[_Judged] = []
+        self.wide: Recomputed | None = None  # a partition with blocks of weights that fill the array
+
+    def look_at(self, plan: Recomputed) -> None:
+        """Judge a plan, if there is time."""
+        if self.late():
+            return
+        figures = self.search.figures_of(plan.costs)
+        self.chains.vary(figures, plan.result.groups)
+        self.judged.append(_Judged(plan, figures, self.search.as_it_is(figures, plan.result.groups)))
+
+    def look_at_wide_and_linked(self, first: Recomputed) -> None:
+        """Judge the best plan so far, and a partition, with blocks of weights that fill the array.
+
+        Then the one without chains that is worth the most, with maps that stay between its groups.
+        """
+        if not self.late():
+            self.wide = self.search.wide_partition(first)
+            if self.wide is not None:
+                self.look_at(self.wide)
+        unlinked = self._unlinked()
+        if unlinked and not self.late():
+            best = min(unlinked, key=self._order)
+            wide = of_wide_blocks(self.search.config, best.plan, self.late)
+            if wide is not None:
+                self.look_at(wide)
+        if self._unlinked() and not self.late():
+            pace = BYTES_PER_CYCLE[self.search.wanted.name]
+            best = min(self._unlinked(), key=lambda one: one.worth(pace))
+            linked = self.chains.linked(best.figures, best.plan, pace)
+            if linked.result.groups != best.plan.result.groups:
+                self.look_at(linked)
+
+    def better_of(self, first: Recomputed) -> _Judged:
+        """A plan in which nothing is computed again, or that with wide blocks, whichever is better."""
+        figures = self.search.figures_of(first.costs)
+        narrow = _Judged(first, figures, self.search.as_it_is(figures, first.result.groups))
+        alike = [one for one in self.judged if one.plan is self.wide]
+        return min([narrow, *alike], key=self._order)
+
+    def _order(self, one: _Judged) -> tuple[float, ...]:
+        return self.search.wanted.order(one.done.choice.figures)
+
+    def _unlinked(self) -> list[_Judged]:
+        """Those in which no map stays between groups."""
+        return [
+            one
+            for one in self.judged
+            if not any(one.figures.has_chains(group) for group in one.plan.result.groups)
+        ]
 
 
 class _ObjectiveSearch:
@@ -274,16 +340,29 @@ class _ObjectiveSearch:
         search = _ObjectiveSearch(self.config, self.report, deadline, self.wanted)
         return search.of_groups(search.figures_of(simple), fewest.groups).choice.groups
 
+    def wide_partition(self, plan: Recomputed) -> Recomputed | None:
+        """The plan of the fewest bytes of a plan's network with blocks of weights that fill the array.
+
+        None if the chip has these blocks anyway.
+        """
+        chip = plan.costs.hardware
+        if chip.with_wide_blocks == chip:
+            return None
+        deadline = self.deadline.within("cycles", WIDE)
+        costs = costs_of(
+            replace(self.config, hardware=chip.with_wide_blocks),
+            plan.graph,
+            late=lambda: deadline.late("cycles"),
+        )
+        groups = solve(costs, SearchOptions(time_limit=deadline.left("cycles"))).groups
+        return Recomputed.unproven(plan.graph, plan.copies, costs, groups)
+
     def simple_plans(self, plan: Recomputed) -> list[Recomputed]:
         """The plan of line buffers, as one of a plan's scheme with nothing in flight; none if not asked."""
         groups = self.in_lines(plan.costs)
         if not groups:
             return []
-        costs = plan.costs.grounded()
-        moved = costs.dram_bytes(groups)
-        least = min(costs.bounds.recomputing_bytes, moved)
-        result = Result("exact", tuple(groups), moved, least, 1, len(groups), 0.0)
-        return [Recomputed(plan.graph, (), costs, result, optimal=False)]
+        return [Recomputed.unproven(plan.graph, (), plan.costs.grounded(), groups)]
 
     def as_it_is(self, figures: GroupFigures, groups: Sequence[int]) -> SearchOutcome:
         """A plan of these groups, each in its best option."""

@@ -63,6 +63,16 @@ class Recomputed(NamedTuple):
     others: tuple[Recomputed, ...] = ()  # worse plans, which may be better once maps stay between groups
     ended: bool = False  # whether the searches came to their ends, all of them in time
 
+    @classmethod
+    def unproven(
+        cls, graph: Graph, copies: tuple[Copy, ...], costs: GroupCosts, groups: Sequence[int]
+    ) -> Recomputed:
+        """A plan of these groups, of which no more is known than that what it must move, it moves."""
+        moved = costs.dram_bytes(groups)
+        least = min(costs.bounds.recomputing_bytes, moved)
+        result = Result("exact", tuple(groups), moved, least, 1, len(groups), 0.0)
+        return cls(graph, copies, costs, result, optimal=False)
+
     def of_groups(self, groups: Sequence[int]) -> Recomputed:
         """A plan of other groups of the same network, of which no more is proven."""
         result = replace(self.result, groups=tuple(groups), dram_bytes=self.costs.dram_bytes(groups))
@@ -351,7 +361,7 @@ class _Searches:
         poorer = self._searched(self._plain(POORER, self.plain), share=POORER_SHARE)
         again = replace(poorer, dram_bytes=self.plain.dram_bytes(poorer.groups))
         plan = Recomputed(self.first.graph, (), self.plain, again, optimal=False)
-        if self.config.search.objective == "balanced":
+        if self.config.search.wanted != Objective():
             self.plans.append(plan)  # it may be faster than those of fewer bytes
         self._take(plan)
 
