@@ -70,9 +70,16 @@ class BalancedSearch:
         self.candidates: list[BalancedCandidate] = []
         self._linked: set[tuple[float, tuple[int, ...]]] = set()  # (pace, groups) that were, or need not be
 
-    def look_at(self, plan: Recomputed) -> None:
-        """Let a plan be a candidate, if there is time, or there is none."""
-        if self.candidates and self.late():
+    def take(self, baseline: Baseline) -> None:
+        """Let a baseline be a candidate, as it was timed."""
+        self.candidates.append(BalancedCandidate.of(baseline.plan, baseline.options))
+
+    def look_at(self, plan: Recomputed, *, however_late: bool = False) -> None:
+        """Let a plan be a candidate, if there is time, or there is none.
+
+        `however_late`: also if there is no time; of each of its groups, one option is timed then.
+        """
+        if self.candidates and self.late() and not however_late:
             return
         figures = self.figures_of(plan.costs)
         self.chains.vary(figures, plan.result.groups)

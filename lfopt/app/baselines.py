@@ -30,6 +30,7 @@ class Baseline(NamedTuple):
     name: str
     plan: Recomputed
     figures: Figures
+    options: GroupFigures  # of its groups, those of the fewest bytes
 
 
 def baselines_of(graph: Graph, hardware: Hardware, late: Callable[[], bool] = never) -> list[Baseline]:
@@ -81,7 +82,7 @@ def _baseline(name: str, graph: Graph, figures: GroupFigures, groups: Sequence[i
     bound = costs.bounds.compulsory_bytes
     moved = choice.figures.dram_bytes
     result = Result("exact", tuple(groups), moved, min(bound, moved), 1, len(groups), 0.0)
-    return Baseline(name, Recomputed(graph, (), costs, result, optimal=False), choice.figures)
+    return Baseline(name, Recomputed(graph, (), costs, result, optimal=False), choice.figures, figures)
 
 
 def least_cycles(baselines: Sequence[Baseline]) -> int | None:

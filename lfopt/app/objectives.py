@@ -196,10 +196,10 @@ def plan_balanced(
     under_cap = Objective("bytes", Caps(cycles=most_cycles))
     search = _ObjectiveSearch(config, report, deadline, under_cap)
     among = BalancedSearch(search.figures_of, late, deadline.part("cycles", LINKED), most_cycles)
-    for baseline in sorted(baselines, key=lambda baseline: baseline.figures.cycles):
-        among.look_at(baseline.plan)  # the faster one first: it is within the cap, however late it is
+    for baseline in baselines:
+        among.take(baseline)
     best, *others = among.most_promising(plans)
-    among.look_at(best)
+    among.look_at(best, however_late=deadline.open_ended)
     seconds = None if deadline.seconds is None else deadline.seconds * PAPERS_SHARE
     papers = papers_plans(first, config.hardware, seconds, deadline.part("cycles", PAPERS_END))
     among.look_at_all(others)
