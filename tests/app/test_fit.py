@@ -260,7 +260,9 @@ def test_the_screen_is_80_columns_and_the_file_is_a_chip_with_its_comments(
     )
     done = here("hw", "fit", chip, table, "--out", fitted)
     assert done.returncode == 0
-    assert max(map(len, done.stdout.splitlines())) <= 80
+    *lines, written = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert written == f"wrote {fitted}"  # the name of a file is not broken
     assert "[red]b" in done.stdout
     text = fitted.read_text()
     assert "# a chip\n" in text
