@@ -9,11 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from lfopt.app.config import Config
 from lfopt.app.figures import GroupFigures
 from lfopt.app.recompute import Recomputed
-from lfopt.ir import Figures, Graph, Hardware, Scheme
+from lfopt.ir import FREE, Figures, Graph, Hardware, Scheme
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, epilogue_groups, executable
+from lfopt.planning.defaults import GROUP_SCHEME
+from lfopt.planning.modes import SCHEMES
 from lfopt.planning.steps.limit import never
 from search.exact import solve
 from search.objectives import best_of, lexical
@@ -21,7 +24,6 @@ from search.options import SearchOptions
 from search.result import Result
 
 PAPERS: dict[Scheme, str] = {"lbdf": "the papers' LBDF", "brr": "the papers' BRR"}
-SCHEME = "lbdf"  # of their groups, which run row by row where they fit whole, and in tiles where they do not
 
 
 class Baseline(NamedTuple):
@@ -39,7 +41,8 @@ def baselines_of(graph: Graph, hardware: Hardware, late: Callable[[], bool] = ne
     `late`: whether the time is over. A baseline that is not timed by then is left out, too.
     """
     chip = replace(hardware, block_channels=None)
-    costs = GroupCosts(Dataflow.of(graph), chip, scheme=SCHEME)
+    # groups run row by row where they fit whole, and in tiles where they do not
+    costs = GroupCosts(Dataflow.of(graph), chip, scheme=GROUP_SCHEME)
     figures = GroupFigures(costs, extra=0, energy=False, late=late)
     layers = tuple(1 << i for i in range(len(costs.dataflow)))
     baselines: list[Baseline] = []
@@ -52,6 +55,16 @@ def baselines_of(graph: Graph, hardware: Hardware, late: Callable[[], bool] = ne
             figures(group)
         baselines.append(_baseline(name, graph, figures, executable(costs.dataflow, groups)))
     return baselines
+
+
+def may_be_planned(config: Config) -> bool:
+    """Whether a baseline is one of the plans that a job asks for: it keeps to nothing that the job says."""
+    return (
+        config.constraints == FREE
+        and config.epilogue
+        and config.band_rows is None
+        and GROUP_SCHEME in SCHEMES[config.scheme].modes
+    )
 
 
 def papers_plans(

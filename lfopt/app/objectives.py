@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from lfopt.app.balanced import BALANCED_SLACK, BalancedSearch, Limits, balanced
-from lfopt.app.baselines import baselines_of, least_cycles, papers_plans
+from lfopt.app.baselines import baselines_of, least_cycles, may_be_planned, papers_plans
 from lfopt.app.chains import Chains, of_wide_blocks
 from lfopt.app.config import Config
 from lfopt.app.deadline import Deadline, ReportProgress
@@ -19,6 +19,7 @@ from lfopt.ir import FREE, Figures, Graph, Hardware, InvalidConfig
 from lfopt.planning import GroupCosts
 from lfopt.planning.costs.two_levels import bound_with_second_level
 from lfopt.planning.defaults import GROUP_SCHEME
+from lfopt.planning.modes import SCHEMES
 from search.exact import solve
 from search.lazy import OptimisticCosts, optimistic, solve_lazily
 from search.objectives import (
@@ -196,7 +197,7 @@ def plan_balanced(
     under_cap = Objective("bytes", Caps(cycles=most_cycles))
     search = _ObjectiveSearch(config, report, deadline, under_cap)
     among = BalancedSearch(search.figures_of, late, deadline.part("cycles", LINKED), most_cycles)
-    for baseline in baselines:
+    for baseline in baselines if may_be_planned(config) else ():
         among.take(baseline)
     best, *others = among.most_promising(plans)
     among.look_at(best, however_late=deadline.open_ended)
@@ -330,9 +331,10 @@ class _ObjectiveSearch:
         """Groups of the plan that the objective wants of line buffers and tiles, with nothing in flight.
 
         A richer scheme has them, too, but so many ways to time that a time limit leaves it a worse plan. None
-        without a limit, and none in the scheme itself.
+        without a limit, in the scheme itself, and in schemes without line buffers.
         """
-        if self.deadline.seconds is None or costs.scheme == GROUP_SCHEME or costs.constraints != FREE:
+        knows_more = costs.scheme != GROUP_SCHEME and GROUP_SCHEME in SCHEMES[costs.scheme].modes
+        if self.deadline.seconds is None or not knows_more or costs.constraints != FREE:
             return ()
         deadline = self.deadline.within("cycles", LINES)
         simple = costs.grounded(GROUP_SCHEME)

@@ -117,6 +117,27 @@ def test_a_job_whose_time_is_over_has_no_cap_and_a_plan() -> None:
     assert not lfopt.check(finished.plan, model=finished.graph).wrong
 
 
+@pytest.mark.parametrize("scheme", ["lbdf", "all"])
+def test_a_baseline_that_breaks_what_a_job_says_is_no_plan_of_it(scheme: str) -> None:
+    graph, costs = random_job(5, most=8)
+    names = tuple(operator.name for operator in costs.dataflow.operators)
+    job = Config("random", costs.hardware, scheme=scheme, alone=names, search=SearchConfig(time_limit=20))  # type: ignore[arg-type]
+    outcome = find_plan(job, graph=graph)
+    assert outcome.judged is not None and outcome.judged.trade is not None
+    assert [group for group in outcome.plan.groups if len(group.nodes) > 1] == []
+    assert outcome.plan.scheme == scheme
+
+
+@pytest.mark.parametrize("scheme", ["brr", "resident", "patches"])
+@pytest.mark.parametrize("objective", ["cycles", "balanced"])
+def test_schemes_without_line_buffers_have_plans_for_every_objective(scheme: str, objective: str) -> None:
+    graph, costs = random_job(0, most=8)
+    how = SearchConfig(objective=objective, time_limit=20)  # type: ignore[arg-type]
+    outcome = find_plan(Config("random", costs.hardware, scheme=scheme, search=how), graph=graph)  # type: ignore[arg-type]
+    assert outcome.plan.scheme == scheme
+    assert not lfopt.check(steps_of(outcome).plan, model=graph).wrong
+
+
 def test_figures_of_a_trade_are_sums_over_groups() -> None:
     graph, costs = random_job(5, most=8)
     how = SearchConfig(objective="balanced")
