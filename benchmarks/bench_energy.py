@@ -24,16 +24,13 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.layers import plan_of_layer
 from benchmarks.results import Row, Sheet, add_option, table_of
 from lfopt.app.config import load_hardware
-from lfopt.app.figures import GroupFigures
 from lfopt.app.layers import LayerShape, layer_network
 from lfopt.app.measured import read_measured
-from lfopt.app.plans import make_draft
 from lfopt.ir import Energy, EnergyUse, Graph, Hardware
 from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts
-from search.result import Result
 from simulator.model.simulate import simulate
 
 MEASURED = Path(__file__).resolve().parents[1] / "examples" / "measured"
@@ -234,13 +231,8 @@ def priced(level: str, published: float, own: float, default: float) -> Row:
 
 def energy_of(graph: Graph, hardware: Hardware) -> EnergyUse:
     """Energy of a layer by itself, in the way that takes the least."""
-    costs = GroupCosts(Dataflow.of(graph), hardware.with_wide_blocks, scheme="lbdf")
-    figures = GroupFigures(costs)
-    options = figures(1)
-    least = min(range(len(options)), key=lambda k: options[k].energy_pj)
-    figures.take(1, least)
-    result = Result("layer", (1,), options[least].dram_bytes, 0, 0, 0, 0.0)
-    return simulate(make_draft(graph, costs, result, 0).finished(), graph).energy
+    plan = plan_of_layer(graph, hardware, lambda figures: figures.energy_pj)
+    return simulate(plan, graph).energy
 
 
 if __name__ == "__main__":

@@ -22,18 +22,14 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.bench_rtl_cycles import measured
+from benchmarks.layers import plan_of_layer
 from benchmarks.results import Row, Sheet, add_option, table_of
 from lfopt.app.config import find_hardware, load_hardware
-from lfopt.app.figures import GroupFigures
 from lfopt.app.files import write_text
 from lfopt.app.fitting import Fit, Fitted, fit, mean_error, worst_error
 from lfopt.app.layers import LayerShape, is_quantized, layer_network
 from lfopt.app.measured import read_measured
-from lfopt.app.plans import make_draft
 from lfopt.ir import Hardware
-from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts
-from search.result import Result
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "measured"
 RTL = FOLDER / "rtl_layers.csv"
@@ -197,13 +193,7 @@ def rtl_cycles(name: str, shape: LayerShape, hardware: Hardware) -> int:
         for constant in graph.constants
     }
     graph = replace(graph, constants=zeros)
-    costs = GroupCosts(Dataflow.of(graph), hardware.with_wide_blocks, scheme="lbdf")
-    figures = GroupFigures(costs)
-    options = figures(1)
-    fastest = min(range(len(options)), key=lambda k: options[k].cycles)
-    figures.take(1, fastest)
-    result = Result("layer", (1,), options[fastest].dram_bytes, 0, 0, 0, 0.0)
-    return measured(make_draft(graph, costs, result, 0).finished(), graph)
+    return measured(plan_of_layer(graph, hardware, lambda figures: figures.cycles), graph)
 
 
 if __name__ == "__main__":

@@ -55,18 +55,8 @@ def _searched(name: str, scheme: str, limit: float, buffer: str) -> Row:
     """A search, from the start of its process to its end."""
     with TemporaryDirectory() as folder:
         command = [
-            *(
-                sys.executable,
-                "-m",
-                "lfopt",
-                "search",
-                name,
-                "--quiet",
-                "--scheme",
-                scheme,
-                "--objective",
-                "bytes",
-            ),
+            *(sys.executable, "-m", "lfopt", "search", name, "--quiet"),
+            *("--scheme", scheme, "--objective", "bytes"),
             *("--buffer", buffer, "--time-limit", f"{limit:g}", "--out", folder),
         ]
         start = time.perf_counter()

@@ -23,6 +23,7 @@ from lfopt.ir import Figures
 from lfopt.planning import GroupCosts
 from search.objectives import Choice, best_of, lexical
 from search.plan_front import PlanFront
+from simulator.model.meter import Meter
 
 BALANCED_SLACK = 0.03  # bytes over the fewest within the cap, as a share of them
 # bytes that a cycle is worth where maps are to stay between groups, one after the other
@@ -68,7 +69,8 @@ class BalancedSearch:
         self.most_cycles = most_cycles
         self.chains = Chains(late, late_to_link)
         self.candidates: list[BalancedCandidate] = []
-        self._linked: set[tuple[float, tuple[int, ...]]] = set()  # (pace, groups) that were, or need not be
+        # (pace, costs, groups) that were linked, or need not be
+        self._linked: set[tuple[float, GroupCosts, tuple[int, ...]]] = set()
 
     def take(self, baseline: Baseline) -> None:
         """Let a baseline be a candidate, as it was timed."""
@@ -105,19 +107,19 @@ class BalancedSearch:
 
     def _promise(self, plan: Recomputed) -> tuple[bool, float]:
         """Sort key of plans that are not timed yet: plans within the cap first, those of the least worth."""
-        cycles = sum(estimated_cycles(plan.costs))
+        cycles = sum(estimated_cycles(Meter(plan.costs.dataflow, plan.costs.hardware)))
         too_slow = self.most_cycles is not None and BY_GROUPS * cycles > self.most_cycles
         return too_slow, plan.result.dram_bytes + PACES[0] * cycles
 
     def _link(self, candidate: BalancedCandidate, pace: float) -> None:
         """Let maps stay between groups of a candidate, if there is time and they may."""
         groups = candidate.plan.result.groups
-        if self.chains.late_to_link() or (pace, groups) in self._linked:
+        costs = candidate.plan.costs
+        if self.chains.late_to_link() or (pace, costs, groups) in self._linked:
             return
-        self._linked.add((pace, groups))
         plan = self.chains.linked(candidate.figures, candidate.plan, pace)
+        self._linked |= {(pace, costs, groups), (pace, costs, plan.result.groups)}
         if plan.result.groups != groups:
-            self._linked.add((pace, plan.result.groups))
             self.look_at(plan)
 
 

@@ -11,7 +11,6 @@ from lfopt.app.figures import GroupFigures
 from lfopt.app.recompute import NEARLY, Recomputed, costs_of, macs_of
 from lfopt.ir import Hardware, Node, Place
 from lfopt.planning import (
-    GroupCosts,
     KnownOptions,
     KnownStages,
     Pace,
@@ -129,10 +128,9 @@ def fewest_bytes(plans: Sequence[Recomputed]) -> Recomputed:
     return min(plans, key=lambda plan: plan.result.dram_bytes)
 
 
-def estimated_cycles(costs: GroupCosts) -> list[float]:
+def estimated_cycles(meter: Meter) -> list[float]:
     """Cycles of each operator of a network on the chip, of a few rows at a time."""
-    meter = Meter(costs.dataflow, costs.hardware)
-    return [meter.by_rows(i, ROWS)[0] for i in range(len(costs.dataflow))]
+    return [meter.by_rows(i, ROWS)[0] for i in range(len(meter.flow))]
 
 
 class Chains:
@@ -153,7 +151,7 @@ class Chains:
 
         costs = figures.costs
         known = self._known.setdefault(costs.hardware, KnownOptions())
-        return StagePoints(costs, cycles, estimated_cycles(costs), late, known)
+        return StagePoints(costs, cycles, estimated_cycles(figures.meter), late, known)
 
     def vary(self, figures: GroupFigures, groups: Sequence[int], most_extra: float = MOST_EXTRA) -> None:
         """Let those of some groups that are chains have variants.

@@ -115,7 +115,7 @@ class SearchConfig:
                 f"{', '.join(methods)}"
             )
         if self.wanted != Objective() and self.method != "exact":
-            given = f"objective {self.objective}" if self.wanted.name != "bytes" else "a cap"
+            given = f"objective {self.wanted.name}" if self.wanted.name != "bytes" else "a cap"
             raise InvalidConfig(
                 f"search.method: found {self.method} with {given}; accepted: exact, or objective bytes "
                 "without caps"

@@ -143,15 +143,14 @@ class Deadline:
             return self
         begin = self.passed
         left = max(self.end(stage) - begin, 0.0)
-        # all stages but the last three end at a share of the time between loading and what is set aside
+        # a stage of ENDS ends later by its share of what the limit is longer
         earlier = (1 - share) * left / ENDS[stage]
         return replace(self, seconds=self.seconds - earlier)
 
     def part(self, stage: Stage, share: float) -> Callable[[], bool]:
         """Whether a share of the time that a stage has left from now on is over."""
-        begin = self.passed
-        last = begin + share * (self.end(stage) - begin)
-        return lambda: self.passed > last
+        shorter = self.within(stage, share)
+        return lambda: shorter.late(stage)
 
     def left(self, stage: Stage, parts: int = 1) -> float | None:
         """Seconds that a stage has left for each of its parts to come; None: as many as it takes."""

@@ -26,12 +26,12 @@ from lfopt.ir import Energy, Hardware, InvalidConfig
 from lfopt.ir.names import one_line, plural
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts
+from lfopt.planning.defaults import GROUP_SCHEME
 from lfopt.planning.modes import PlacesAndSteps
 from simulator.model.meter import WALKED as METER_WALKED
 from simulator.model.meter import Meter
 from simulator.model.timing import Accelerator
 
-SCHEME = "lbdf"  # as of the baseline layer by layer
 ITERATIONS = 15  # of one fit
 WALKED = 1000  # commands of a layer that are timed one by one while parameters are tried
 PARTS = 20  # of the layers, each of which is predicted from the others: at the most
@@ -423,7 +423,7 @@ def schedules_of(
     """
     schedules: list[PlacesAndSteps] = []
     for layer, flow in zip(layers, flows, strict=True):
-        costs = GroupCosts(flow, hardware.with_wide_blocks, scheme=SCHEME)
+        costs = GroupCosts(flow, hardware.with_wide_blocks, scheme=GROUP_SCHEME)
         schedule = None
         if len(flow) == 1 and costs.executable((1,)):
             fastest = GroupFigures(costs).fastest(1)

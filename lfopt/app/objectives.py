@@ -129,7 +129,7 @@ def plan_for(
     lines = search.in_lines(costs)
     figures = search.figures_of(costs)
     starts = [search.as_it_is(figures, groups) for groups in (lines, fewest.groups) if groups]
-    start = min(starts, key=lambda one: search.wanted.order(one.choice.figures))
+    start = min(starts, key=search.rank)
     done = search.of_groups(figures, start.choice.groups)
     search.check_found(done.choice)
     return ObjectiveResult(done.choice.figures, done.bound, _taken(costs, figures, fewest, done))
@@ -165,7 +165,7 @@ def plan_among(
     done = search.of_groups(begun.figures, begun.done.choice.groups)
     judged.append(begun._replace(done=done))
     within = [one for one in judged if most_macs is None or one.macs() <= most_macs]
-    best = min(within or judged[-1:], key=lambda one: search.wanted.order(one.done.choice.figures))
+    best = min(within or judged[-1:], key=judges.rank)
     if best.plan is not begun.plan and not best.figures.late():
         done = search.of_groups(best.figures, best.done.choice.groups)
         improved = best._replace(done=done._replace(bound=0))  # which knows of groups with these copies alone
@@ -267,7 +267,7 @@ class _Judges:
                 self.look_at(self.wide)
         unlinked = self._unlinked()
         if unlinked and not self.late():
-            best = min(unlinked, key=self._order)
+            best = min(unlinked, key=self.rank)
             wide = of_wide_blocks(self.search.config, best.plan, self.late)
             if wide is not None:
                 self.look_at(wide)
@@ -283,10 +283,11 @@ class _Judges:
         figures = self.search.figures_of(first.costs)
         narrow = _Judged(first, figures, self.search.as_it_is(figures, first.result.groups))
         alike = [one for one in self.judged if one.plan is self.wide]
-        return min([narrow, *alike], key=self._order)
+        return min([narrow, *alike], key=self.rank)
 
-    def _order(self, one: _Judged) -> tuple[float, ...]:
-        return self.search.wanted.order(one.done.choice.figures)
+    def rank(self, one: _Judged) -> tuple[bool, int, int, int]:
+        """Sort key of plans, the best first."""
+        return self.search.rank(one.done)
 
     def _unlinked(self) -> list[_Judged]:
         """Those in which no map stays between groups."""
@@ -365,6 +366,10 @@ class _ObjectiveSearch:
         if not groups:
             return []
         return [Recomputed.unproven(plan.graph, (), plan.costs.grounded(), groups)]
+
+    def rank(self, done: SearchOutcome) -> tuple[bool, int, int, int]:
+        """Sort key of what searches came to, the best first."""
+        return self.wanted.order(done.choice.figures)
 
     def as_it_is(self, figures: GroupFigures, groups: Sequence[int]) -> SearchOutcome:
         """A plan of these groups, each in its best option."""

@@ -46,33 +46,13 @@ def int8_plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("onnxruntime")
     folder = tmp_path_factory.mktemp("made")
     quantize(str(small_network(folder / "float.onnx")), out_file=folder / "small.onnx", samples=2)
-    search(
-        Config(
-            str(folder / "small.onnx"),
-            accelerator_hardware(8192),
-            scheme="auto",
-            search=SearchConfig(objective="bytes"),
-        ),
-        folder / "plan",
-    )
-    search(
-        Config(
-            str(folder / "small.onnx"),
-            Hardware(8192, element_bytes=1),
-            scheme="auto",
-            search=SearchConfig(objective="bytes"),
-        ),
-        folder / "other",
-    )
-    search(
-        Config(
-            str(folder / "float.onnx"),
-            Hardware(8192, element_bytes=4),
-            scheme="auto",
-            search=SearchConfig(objective="bytes"),
-        ),
-        folder / "float",
-    )
+    how = SearchConfig(objective="bytes")
+    for model, chip, plan in (
+        ("small.onnx", accelerator_hardware(8192), "plan"),
+        ("small.onnx", Hardware(8192, element_bytes=1), "other"),
+        ("float.onnx", Hardware(8192, element_bytes=4), "float"),
+    ):
+        search(Config(str(folder / model), chip, scheme="auto", search=how), folder / plan)
     return folder
 
 

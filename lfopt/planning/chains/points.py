@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -27,6 +27,10 @@ class StagePoint(NamedTuple):
     dram_bytes: int
     cycles: int
     option: StageOption | None  # None: as it is, or of a group by itself
+
+
+# of a stage, given whether so many bytes are few enough for an option to be looked at
+Ways = Callable[[Callable[[int], bool]], Iterator[StagePoint]]
 
 
 class LookedAt(NamedTuple):
@@ -85,13 +89,33 @@ class StagePoints:
         """
         positions = [self._structures.positions(mask, maps) for maps in around]
         key = (self._structures.key(mask), *positions, room)
+
+        def ways(within: Callable[[int], bool]) -> Iterator[StagePoint]:
+            for option, stage in self.ways.options(mask, around, room, within):
+                yield StagePoint(stage.dram.total, self.cycles(stage.places, stage.nodes), option)
+
+        return self._hull(key, mask, most, pace, ways)
+
+    def of_group(self, mask: int, most: int, pace: float = MOST_PACE) -> list[StagePoint]:
+        """Points of a group by itself, likewise, to compare it with stages; they do not say the options."""
+
+        def ways(within: Callable[[int], bool]) -> Iterator[StagePoint]:
+            for option in self.ways.costs.options(mask):
+                if not within(option.cost.dram_bytes):
+                    continue
+                schedule = option.scheduled.within(Limit(most=MOST_STEPS))
+                if schedule is not None:
+                    yield StagePoint(option.cost.dram_bytes, self.cycles(*schedule), None)
+
+        return self._hull(self._structures.key(mask), mask, most, pace, ways)
+
+    def _hull(self, key: Hashable, mask: int, most: int, pace: float, ways: Ways) -> list[StagePoint]:
+        """The lower hull of points, as known by their key, or of all ways that may be better than others."""
         known = self._known.get(key)
         if known is None or not known.covers(most, pace):
             points: list[StagePoint] = []
-            within = partial(self._is_of_interest, mask, points, most, pace)
-            for option, stage in self.ways.options(mask, around, room, within):
-                cycles = self.cycles(stage.places, stage.nodes)
-                points.append(StagePoint(stage.dram.total, cycles, option))
+            for point in ways(partial(self._is_of_interest, mask, points, most, pace)):
+                points.append(point)
                 if self.late():
                     return lower_hull(points)
             known = LookedAt(most, pace, lower_hull(points))
@@ -106,24 +130,6 @@ class StagePoints:
         return moved <= most and all(
             moved - point.dram_bytes <= pace * max(point.cycles - least, 0) for point in points
         )
-
-    def of_group(self, mask: int, most: int, pace: float = MOST_PACE) -> list[StagePoint]:
-        """Points of a group by itself, likewise, to compare it with stages; they do not say the options."""
-        key = self._structures.key(mask)
-        known = self._known.get(key)
-        if known is None or not known.covers(most, pace):
-            points: list[StagePoint] = []
-            for option in self.ways.costs.options(mask):
-                if not self._is_of_interest(mask, points, most, pace, option.cost.dram_bytes):
-                    continue
-                schedule = option.scheduled.within(Limit(most=MOST_STEPS))
-                if schedule is not None:
-                    points.append(StagePoint(option.cost.dram_bytes, self.cycles(*schedule), None))
-                if self.late():
-                    return lower_hull(points)
-            known = LookedAt(most, pace, lower_hull(points))
-            self._known[key] = known
-        return [point for point in known.points if point.dram_bytes <= most]
 
     def stage(self, mask: int, around: Around, point: StagePoint) -> ChainStage | None:
         """The stage as a point of it, or of one of the same structure, says."""

@@ -144,7 +144,9 @@ class StageWays:
                     if size >= too_large:
                         continue
                     stage = self.in_option(mask, around, own)
-                    if stage is not None and self._fits(stage, around, room):
+                    if stage is None:
+                        continue
+                    if self._fits(stage, around, room):
                         if within(stage.dram.total):
                             yield BuiltOption(own, stage)
                         break
