@@ -176,3 +176,16 @@ def test_the_first_turn_of_a_loop_is_written_apart() -> None:
         2, (load("w", "weight", 1, strides=((0, 1, 1),)), replace(turn[1], boxes=(((0, 1), (1, 2)),)))
     )  # type: ignore[call-arg]
     assert constants_first(reordered) == reordered
+
+
+def test_what_is_loaded_behind_a_gather_stays_behind_it() -> None:
+    """The indices are read for the last time there, so a constant may lie in their place."""
+    box = ((0, 1), (0, 1))
+    load = Transfer(store=False, tensor="w", box=box, kind="weight", rows=1, row_bytes=16, place=0, slot=0)
+    indices = replace(load, tensor="tokens", kind="input", place=1)
+    gather = replace(load, tensor="words", gather="words", place=2)
+    compute = Compute("op", (box,), (3,))
+    for gathers in ((gather,), (gather, Loop(20, (replace(gather, strides=((0, 1, 1),)),)))):
+        steps: tuple[Node, ...] = (indices, *gathers, load, compute)
+        assert constants_first(steps) == steps
+    assert constants_first((indices, load, gather, compute)) == (load, indices, gather, compute)

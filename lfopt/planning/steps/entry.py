@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from lfopt.ir import Compute, Loop, Node, PlannedGroup, Transfer, leaves, parameter_runs
+from lfopt.ir import Loop, Node, PlannedGroup, Transfer, leaves, parameter_runs
 
 SHORT = 8  # steps of a loop whose first iteration may be written apart
 
@@ -30,34 +30,36 @@ def entries(group: PlannedGroup, align: int) -> Iterator[PlannedGroup]:
 
 
 def constants_first(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """The steps, with parameters and constants first of the loads before the first computation.
+    """The steps, with parameters and constants first of the loads before the first step of another kind.
 
-    They wait for no other group, as maps do. Where the first computation stands in a short loop, the first
-    iteration is written apart.
+    They wait for no other group, as maps do. A step that reads what is on chip may be the last one to do so:
+    what is loaded behind it may lie in the same place, and stays behind it. Where it stands in a short loop,
+    the first iteration is written apart.
     """
     head = list[Node]()
     rest = list(nodes)
     while rest:
         node = rest[0]
-        if isinstance(node, Loop) and any(isinstance(step, Compute) for step in leaves((node,))):
+        if isinstance(node, Loop) and not all(map(_is_load, leaves((node,)))):
             if sum(1 for _ in leaves((node,))) > SHORT:
                 break
             rest[:1] = _first_turn_apart(node)
-        elif isinstance(node, Compute):
-            break
-        else:
+        elif isinstance(node, Loop) or _is_load(node):
             head.append(rest.pop(0))
-    constants = [
-        node
-        for node in head
-        if isinstance(node, Transfer) and node.kind in ("parameter", "weight") and not node.gather
-    ]
+        else:
+            break
+    constants = [node for node in head if isinstance(node, Transfer) and node.kind in ("parameter", "weight")]
     maps = [node for node in head if node not in constants]
     if head[: len(constants)] == constants or len([*parameter_runs((*constants, *maps))]) != len(
         [*parameter_runs(head)]
     ):
         return tuple(nodes)
     return (*constants, *maps, *rest)
+
+
+def _is_load(step: Node) -> bool:
+    """Whether a step puts something on chip, and reads nothing there, as a gather does."""
+    return isinstance(step, Transfer) and not step.store and not step.gather
 
 
 def _from_the_end(group: PlannedGroup, align: int) -> PlannedGroup | None:
