@@ -1,7 +1,7 @@
 """Covers of a network by groups, in which operators may run several times, for the fewest DRAM bytes.
 
 `search.cover_path` finds the cheapest cover by groups of a limited number of operators. Here it is asked for
-larger and larger groups, and for fewer multiply-accumulates where a cover does too many.
+larger and larger groups, and for less work where a cover does too much.
 
 Of a large network, or one in which many maps are needed at a time, that is too much. Then parts of the best
 cover so far are replaced one after the other: some of its groups in a row, by the cheapest cover that makes
@@ -10,6 +10,7 @@ what they made out of what was there before them.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -23,10 +24,12 @@ SIZES = (2, 4, 6, 8, 10, 12, 16, 20, 24)  # operators of a group at most, one se
 LARGE = 12  # beyond this size, one that brings next to nothing is the last
 NEXT_TO_NOTHING = 0.002  # of the bytes
 WHOLE_SETS = 200_000  # sets of operators that are grown for one size, at the most
-FIRST_PRICE = UNIT >> 12  # of a multiply-accumulate, where too many are computed again
+FIRST_PRICE = UNIT >> 12  # of a unit of work, where too much is done again
 DEARER = 4  # how much more it costs in each next search
 PRICES = 6  # that are tried at the most
-BISECTIONS = 3  # between the last price at which there are too many, and the first at which there are not
+BISECTIONS = 3  # between the last price at which it is too much, and the first at which it is not
+BETWEEN = 5  # prices that are tried between two covers at the most
+LOW = 0.5  # the first of them, over that at which the two cost the same
 WINDOWS = (12, 24, 48)  # operators of the groups in a row that are replaced, at the most
 WINDOW_SETS = 20_000  # sets of operators that are grown for one of them, at the most
 
@@ -42,9 +45,28 @@ class Cover(NamedTuple):
         return sum(step.dram_bytes for step in self.steps)
 
     @property
-    def macs(self) -> int:
-        """Multiply-accumulates of all groups."""
-        return sum(step.macs for step in self.steps)
+    def work(self) -> int:
+        """Work of all groups."""
+        return sum(step.work for step in self.steps)
+
+
+class WorkLimit(NamedTuple):
+    """How much work a cover may be, and what work costs at the least (see `CoverModel.work`)."""
+
+    most: int | None  # None: any
+    price: int = 0  # of a unit of work; a byte costs UNIT
+
+    def allows(self, cover: Cover) -> bool:
+        """Whether a cover is not too much work."""
+        return self.most is None or cover.work <= self.most
+
+    def beside(self, work: int) -> WorkLimit:
+        """The limit of a part of a cover, where the other parts are so much work."""
+        return self if self.most is None else self._replace(most=self.most - work)
+
+    def cost(self, cover: Cover) -> int:
+        """Cost of a cover at this price."""
+        return UNIT * cover.dram_bytes + self.price * cover.work
 
 
 Progress = Callable[[str, int | None], None]  # (what is looked at, bytes of the best cover if there is one)
@@ -52,26 +74,62 @@ Progress = Callable[[str, int | None], None]  # (what is looked at, bytes of the
 
 def search_covers(
     model: CoverModel,
-    most_macs: int,
+    limit: WorkLimit,
     start: Sequence[int],
     budget: CoverBudget,
     progress: Progress = lambda _, __: None,
 ) -> Iterator[Cover]:
-    """Covers of ever fewer bytes, with at most `most_macs` multiply-accumulates, until the budget is spent.
+    """Covers of ever lower cost, with no more work than the limit allows, until the budget is spent.
 
-    `start`: a partition, groups in an executable order. The first covers may move more than it does.
+    `start`: a partition, groups in an executable order. The first covers may cost more than it does.
     """
     network = CoverNetwork.of(model)
     if budget.late() or network.region != model.dataflow.everything:
         return  # where an operator leads to no result, no cover has it
     best = as_cover(network, start)
-    whole = _Whole(network, most_macs, budget, progress)
+    whole = _Whole(network, limit, budget, progress)
     for cover in whole.run():
         yield cover
-        if cover.dram_bytes < best.dram_bytes:
+        if limit.cost(cover) < limit.cost(best):
             best = cover
     if not whole.ended:
-        yield from _Windows(network, most_macs, best, budget, progress).run()
+        yield from _Windows(network, limit, best, budget, progress).run()
+
+
+def covers_between(
+    model: CoverModel, ends: tuple[Cover, Cover], start: Sequence[int], budget: CoverBudget
+) -> Iterator[Cover]:
+    """Covers of more bytes and less work than one, each the cheapest that is found at some price of work.
+
+    The first price is low, so that covers of little more bytes come first. Each next price is that at which
+    two neighbours cost the same: where no cover is cheaper then, none is between them.
+
+    `ends`: a cover of few bytes, and one of little work; `start`: see `search_covers`.
+    """
+    first, last = (_repriced(model, cover) for cover in ends)
+    neighbours = deque([(first, last, LOW)])
+    for _ in range(BETWEEN):
+        if not neighbours or budget.spent:
+            return
+        left, right, share = neighbours.popleft()
+        more = right.dram_bytes - left.dram_bytes
+        saved = left.work - right.work
+        if more <= 0 or saved <= 0:
+            continue
+        limit = WorkLimit(None, int(share * UNIT * more / saved))
+        cheapest = min(search_covers(model, limit, start, budget), key=limit.cost, default=left)
+        if limit.cost(cheapest) < min(limit.cost(left), limit.cost(right)):
+            yield cheapest
+            neighbours += [(left, cheapest, 1.0), (cheapest, right, 1.0)]
+        elif share < 1:
+            neighbours.append((left, right, 1.0))
+
+
+def _repriced(model: CoverModel, cover: Cover) -> Cover:
+    """A cover with the bytes and the work of its groups by another model."""
+    ways = [min(model.ways(step.operators, step.stores)) for step in cover.steps]
+    steps = zip(cover.steps, ways, strict=True)
+    return Cover(tuple(step._replace(dram_bytes=way.dram_bytes, work=way.work) for step, way in steps))
 
 
 def as_cover(network: CoverNetwork, groups: Sequence[int]) -> Cover:
@@ -81,7 +139,7 @@ def as_cover(network: CoverNetwork, groups: Sequence[int]) -> Cover:
     for group in groups:
         stores = sum(1 << m for m in flow.leaving(group))
         cheapest = min(network.model.ways(group, stores))
-        steps.append(Step(group, stores, network.reads_of(group), cheapest.dram_bytes, cheapest.macs))
+        steps.append(Step(group, stores, network.reads_of(group), cheapest.dram_bytes, cheapest.work))
     return Cover(tuple(steps))
 
 
@@ -90,7 +148,7 @@ class _Whole:
     """Covers of a whole network by larger and larger groups."""
 
     network: CoverNetwork
-    most_macs: int
+    limit: WorkLimit
     budget: CoverBudget
     progress: Progress
     ended: bool = False  # whether groups were as large as is of use
@@ -99,14 +157,16 @@ class _Whole:
         """Better and better covers."""
         known: dict[int, dict[int, int]] = {}
         best: int | None = None
+        moved: int | None = None
         for size in SIZES:
             before = best
             allowance = self.budget.part(WHOLE_SETS)
-            for cover in _within(self.network, self.most_macs, size, known, allowance):
-                if best is None or cover.dram_bytes < best:
-                    best = cover.dram_bytes
+            for cover in _within(self.network, self.limit, size, known, allowance):
+                if best is None or self.limit.cost(cover) < best:
+                    best = self.limit.cost(cover)
+                    moved = cover.dram_bytes
                     yield cover
-            self.progress(f"groups of up to {size} operators", best)
+            self.progress(f"groups of up to {size} operators", moved)
             if allowance.spent:
                 return
             saved = 0 if best is None or before is None else before - best
@@ -116,13 +176,13 @@ class _Whole:
 
 
 def _within(
-    network: CoverNetwork, most_macs: int, size: int, known: dict[int, dict[int, int]], budget: CoverBudget
+    network: CoverNetwork, limit: WorkLimit, size: int, known: dict[int, dict[int, int]], budget: CoverBudget
 ) -> Iterator[Cover]:
-    """Covers with few enough multiply-accumulates, whose price is raised until there are.
+    """Covers that are little enough work, whose price is raised until they are.
 
     `known`: by price, what maps cost in groups of fewer operators; replaced by what they cost in these.
     """
-    low = price = 0
+    low = price = limit.price
     high: int | None = None
     for _ in range(PRICES + BISECTIONS):
         search = CoverSearch(network, size, price, known.get(price, {}), budget)
@@ -134,12 +194,12 @@ def _within(
         if steps is None:
             return
         cover = Cover(steps)
-        if cover.macs <= most_macs:
+        if limit.allows(cover):
             yield cover
             high = price
         else:
             low = price
-        if high == 0:
+        if high == limit.price:
             return
         if high is None:
             price = price * DEARER or FIRST_PRICE
@@ -163,7 +223,7 @@ class _Windows:
     """Replaces groups of a cover by others, some in a row at a time."""
 
     network: CoverNetwork
-    most_macs: int
+    limit: WorkLimit
     best: Cover
     budget: CoverBudget
     progress: Progress
@@ -230,10 +290,10 @@ class _Windows:
         key = window.goal, read & window.available, part.region
         if not window.goal or key in self.tried:
             return False
-        others = self.best.macs - replaced.macs
+        others = self.best.work - replaced.work
         least = replaced
-        for cover in _by_size_within(part, self.most_macs - others, self.budget):
-            if cover.dram_bytes < least.dram_bytes:
+        for cover in _by_size_within(part, self.limit.beside(others), self.budget):
+            if self.limit.cost(cover) < self.limit.cost(least):
                 least = cover
         self.tried.add(key)
         if least is replaced:
@@ -242,11 +302,11 @@ class _Windows:
         return True
 
 
-def _by_size_within(network: CoverNetwork, most_macs: int, budget: CoverBudget) -> Iterator[Cover]:
+def _by_size_within(network: CoverNetwork, limit: WorkLimit, budget: CoverBudget) -> Iterator[Cover]:
     """Covers of a part of a network by larger and larger groups, as far as a window's share of sets goes."""
     known: dict[int, dict[int, int]] = {}
     allowance = budget.part(WINDOW_SETS)
     for size in SIZES:
-        yield from _within(network, most_macs, size, known, allowance)
+        yield from _within(network, limit, size, known, allowance)
         if allowance.spent or size >= network.region.bit_count():
             return

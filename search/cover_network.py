@@ -28,7 +28,7 @@ class CoverNetwork:
     map_sums: dict[int, int] = field(default_factory=dict[int, int])
     stored_sums: dict[int, int] = field(default_factory=dict[int, int])
     constants: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
-    mac_sums: dict[int, int] = field(default_factory=dict[int, int])
+    work_sums: dict[int, int] = field(default_factory=dict[int, int])
     near_sets: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
 
     @classmethod
@@ -193,11 +193,11 @@ class CoverNetwork:
             reads |= self.reads[i]
         return reads
 
-    def macs_of(self, operators: int) -> int:
-        """Multiply-accumulates of operators, each once."""
-        if operators not in self.mac_sums:
-            self.mac_sums[operators] = sum(self.flow.macs[i] for i in bits(operators))
-        return self.mac_sums[operators]
+    def work_of(self, operators: int) -> int:
+        """Work of operators, each once."""
+        if operators not in self.work_sums:
+            self.work_sums[operators] = sum(self.model.work[i] for i in bits(operators))
+        return self.work_sums[operators]
 
 
 def _within_steps(flow: Dataflow, steps: int) -> list[int]:

@@ -36,7 +36,7 @@ from lfopt.fusion import CoverPrice, connected
 from lfopt.ops import bits
 from search.cover_network import CoverNetwork
 
-UNIT = 1 << 16  # of costs: a byte; so that a multiply-accumulate can cost a part of one
+UNIT = 1 << 16  # of costs: a byte; so that a unit of work can cost a part of one
 NEVER = 1 << 128
 MOST_MISFITS = 1  # sets in a row that are not legal, after which a group is not grown further
 MOST_SETS = 1_500_000  # sets of operators that are grown in all searches of a network
@@ -50,7 +50,7 @@ class Step(NamedTuple):
     stores: int
     reads: int
     dram_bytes: int
-    macs: int
+    work: int
 
 
 class OutOfBudgetError(Exception):
@@ -91,7 +91,7 @@ class _Growing(NamedTuple):
     reads: int  # maps that it reads and does not make
     makes: int
     must: int  # needed maps that it makes and nothing in it reads: it stores them
-    own: int  # cost of its constants and multiply-accumulates
+    own: int  # cost of its constants and its work
     candidates: int  # operators that make what it reads, or another needed map
     last: int  # the operator that was added last: candidates above it were passed over
     connected: bool
@@ -108,9 +108,9 @@ class CoverPath(NamedTuple):
 
 
 class CoverSearch:
-    """The cheapest cover by groups of at most `size` operators, at a price of multiply-accumulates.
+    """The cheapest cover by groups of at most `size` operators, at a price of work.
 
-    Costs are UNIT times bytes, and the price times multiply-accumulates.
+    Costs are UNIT times bytes, and the price times work.
     """
 
     def __init__(
@@ -172,12 +172,12 @@ class CoverSearch:
         return min(self._cost(way) for way in model.ways(operators, stores))
 
     def _cost(self, way: CoverPrice) -> int:
-        return UNIT * way.dram_bytes + self.price * way.macs
+        return UNIT * way.dram_bytes + self.price * way.work
 
     def priced(self, step: Step) -> Step:
-        """A group with its bytes and multiply-accumulates."""
+        """A group with its bytes and its work."""
         way = min(self.prices.ways(step.operators, step.stores), key=self._cost)
-        return step._replace(dram_bytes=way.dram_bytes, macs=way.macs)
+        return step._replace(dram_bytes=way.dram_bytes, work=way.work)
 
     # -- bounds ----------------------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class CoverSearch:
         `done`: some of them, whose cost does not count.
         """
         network = self.network
-        return UNIT * network.constants_of(operators, done) + self.price * network.macs_of(operators & ~done)
+        return UNIT * network.constants_of(operators, done) + self.price * network.work_of(operators & ~done)
 
     # -- shortest path ---------------------------------------------------------------------------------------
 
@@ -351,7 +351,7 @@ class CoverSearch:
                 )
 
     def _own(self, op: int) -> int:
-        return UNIT * self.network.model.own_bytes[op] + self.price * self.flow.macs[op]
+        return UNIT * self.network.model.own_bytes[op] + self.price * self.network.model.work[op]
 
     def _surely(self, grown: _Growing, needed: int, lower: int) -> int:
         """What a group that is grown further costs at the least, with what must run before it.

@@ -27,6 +27,7 @@ class RestModel:
         self.store_bytes = self.map_bytes
         self.input_bytes = [0 if there >> m & 1 else size for m, size in enumerate(model.input_bytes)]
         self.own_bytes = model.own_bytes
+        self.work = model.work
         self.free = model.free
         self.kept = sum(1 << m for m, size in enumerate(self.map_bytes) if not size)
         self.parts_join = True
@@ -52,6 +53,6 @@ class RestModel:
         return size + sum(self.own_bytes[i] for i in bits(operators))
 
     def ways(self, operators: int, stores: int, /) -> Sequence[CoverPrice]:
-        """See `CoverModel`: products are done once."""
+        """See `CoverModel`: all work is done once."""
         moved = self.dram_bytes(operators, stores)
-        return () if moved is None else (CoverPrice(moved, self.network.macs_of(operators)),)
+        return () if moved is None else (CoverPrice(moved, self.network.work_of(operators)),)

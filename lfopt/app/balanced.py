@@ -15,7 +15,7 @@ from itertools import product
 from typing import NamedTuple
 
 from lfopt.app.baselines import Baseline
-from lfopt.app.chains import Chains, estimated_cycles
+from lfopt.app.chains import Chains
 from lfopt.app.figures import GroupFigures
 from lfopt.app.recompute import Recomputed
 from lfopt.app.trade import Trade
@@ -107,7 +107,7 @@ class BalancedSearch:
 
     def _promise(self, plan: Recomputed) -> tuple[bool, float]:
         """Sort key of plans that are not timed yet: plans within the cap first, those of the least worth."""
-        cycles = sum(estimated_cycles(Meter(plan.costs.dataflow, plan.costs.hardware)))
+        cycles = sum(Meter(plan.costs.dataflow, plan.costs.hardware).estimated_cycles())
         too_slow = self.most_cycles is not None and BY_GROUPS * cycles > self.most_cycles
         return too_slow, plan.result.dram_bytes + PACES[0] * cycles
 

@@ -23,13 +23,11 @@ from lfopt.planning.chains.variants import MOST_EXTRA
 from lfopt.planning.modes import ChainedMode
 from search.objectives import best_of, lexical
 from search.result import Result
-from simulator.model.meter import Meter
 
 # how much more each of the other plans that are looked at moves than the one before it at the least, since
 # plans of about the same bytes are alike; and how many plans in all
 APART = 1.005
 LINKED = 5
-ROWS = 4  # that are made at a time, where the cycles of an operator are estimated
 
 
 def linked_plans(
@@ -128,11 +126,6 @@ def fewest_bytes(plans: Sequence[Recomputed]) -> Recomputed:
     return min(plans, key=lambda plan: plan.result.dram_bytes)
 
 
-def estimated_cycles(meter: Meter) -> list[float]:
-    """Cycles of each operator of a network on the chip, of a few rows at a time."""
-    return [meter.by_rows(i, ROWS)[0] for i in range(len(meter.flow))]
-
-
 class Chains:
     """Chains of the plans of one network on one chip, whose stages take few cycles by the model."""
 
@@ -151,7 +144,7 @@ class Chains:
 
         costs = figures.costs
         known = self._known.setdefault(costs.hardware, KnownOptions())
-        return StagePoints(costs, cycles, estimated_cycles(figures.meter), late, known)
+        return StagePoints(costs, cycles, figures.meter.estimated_cycles(), late, known)
 
     def vary(self, figures: GroupFigures, groups: Sequence[int], most_extra: float = MOST_EXTRA) -> None:
         """Let those of some groups that are chains have variants.

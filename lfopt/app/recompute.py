@@ -21,14 +21,16 @@ from lfopt.planning.costs.covers import CoverCosts
 from lfopt.planning.floors import CoverRelaxation, relaxations
 from lfopt.planning.steps.limit import never
 from lfopt.rewrite.covers import CoverGroup, write_cover
-from search.cover import Cover, search_covers
+from search.cover import Cover, WorkLimit, as_cover, covers_between, search_covers
 from search.cover_bound import CoverBounds
 from search.cover_exact import ProvenCovers
+from search.cover_network import CoverNetwork
 from search.cover_path import CoverBudget
 from search.exact import solve
 from search.objectives import Objective
 from search.options import SearchOptions
 from search.result import Result, unfused
+from simulator.model.meter import Meter
 
 # share of the time limit after which the network is not planned with nothing in flight as well: its bounds
 # take long, and nothing ends them
@@ -44,8 +46,6 @@ BOUND_END = 0.74  # share of the time limit that searches have by which the boun
 BOUND_SETS = 800_000  # sets of operators that are grown for it
 COVERS_END = 0.62  # share of the time limit that searches have by which covers end: chains take long
 FIRST_BOUND_SHARE = 0.06  # of the time that is left before covers, for the bound: it goes on behind them
-# of what the best cover computes again, what others may that are looked for where cycles count
-AGAIN_SHARES = (0.75, 0.5, 0.25)
 EXACT_SHARE = 0.15  # of what is left then, for the proof of the best cover
 EXACT_END = 0.68  # share of the time limit by which that ends, if it goes on behind covers
 EXACT_SETS = 400_000  # sets of operators that are grown for it
@@ -309,8 +309,7 @@ class _Searches:
         ends = self._turn_over, self._late_for_bound
         balanced = self.config.search.objective == "balanced"  # plans first: proofs are of bytes alone
         if balanced:
-            self._covers(report)
-            self._covers_of_fewer_macs(report)
+            self._covers_in_cycles(self._covers(report), report)
         self._begin_turn(FIRST_BOUND_SHARE)
         least = LeastOfCovers.of(self.first.costs, *ends)
         self._prove(least, report)
@@ -376,8 +375,8 @@ class _Searches:
         self.cover = result.groups
         self._take(plan)
 
-    def _covers(self, report: ReportProgress | None) -> None:
-        """Operators in several groups."""
+    def _covers(self, report: ReportProgress | None) -> Cover | None:
+        """Operators in several groups. The last cover that is found, the best one."""
         best = self.best
         assert best is not None
         most_macs = macs_allowed(self.config, self.first.graph)
@@ -388,28 +387,26 @@ class _Searches:
                 report(f"covers: {what}, best plan {moved:,} B", 1.0)
 
         budget = CoverBudget(self._late_for_covers)
-        for cover in search_covers(self.covers, most_macs, self.partition, budget, progress):
+        last: Cover | None = None
+        for cover in search_covers(self.covers, WorkLimit(most_macs), self.partition, budget, progress):
+            last = cover
             self.cover = [step.operators for step in cover.steps]
             if cover.dram_bytes <= NEARLY * best.result.dram_bytes:
                 self._take_cover(cover, most_macs)
         self.ended = self.ended and not self._late_for_covers() and budget.sets >= 0
+        return last
 
-    def _covers_of_fewer_macs(self, report: ReportProgress | None) -> None:
-        """Covers that compute less again than the best one, which may be faster."""
-        best = self.best
-        assert best is not None
-        network = sum(self.first.costs.dataflow.macs)
-        again = macs_of(best.costs, best.result.groups) - network
-        for share in AGAIN_SHARES if again > 0 else ():
-            if self._late_for_search():
-                return
-            if report is not None:
-                report(f"covers: at most {100 * share:.0f} % of what is computed again", 1.0)
-            most = network + int(share * again)
-            budget = CoverBudget(self._late_for_search)
-            covers = [*search_covers(self.covers, most, self.partition, budget)]
-            if covers:
-                self._take_cover(min(covers, key=lambda cover: cover.dram_bytes), most)
+    def _covers_in_cycles(self, fewest: Cover | None, report: ReportProgress | None) -> None:
+        """Covers between one of few bytes and the partition, which take fewer cycles than the first."""
+        costs = self.first.costs
+        if fewest is None or fewest.work <= sum(costs.dataflow.macs):
+            return
+        if report is not None:
+            report("covers: fewer cycles", 1.0)
+        covers = self.covers.in_cycles(Meter(costs.dataflow, costs.hardware).estimated_cycles())
+        ends = fewest, as_cover(CoverNetwork.of(covers), self.partition)
+        for cover in covers_between(covers, ends, self.partition, CoverBudget(self._late_for_search)):
+            self._take_cover(cover, macs_allowed(self.config, self.first.graph))
 
     def _take_cover(self, cover: Cover, most_macs: int) -> None:
         """Write a cover as a network with copies, and keep its plan if that moves fewer bytes."""

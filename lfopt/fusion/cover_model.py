@@ -16,7 +16,7 @@ class CoverPrice(NamedTuple):
     """What a group of a cover costs."""
 
     dram_bytes: int
-    macs: int  # multiply-accumulates that it does, those that it repeats included
+    work: int  # in the unit of `CoverModel.work`; what it repeats is included
 
 
 class CoverModel(Protocol):
@@ -40,6 +40,11 @@ class CoverModel(Protocol):
     @property
     def own_bytes(self) -> Sequence[int]:
         """Per operator: bytes of constants that it moves in any group, whatever others are in it."""
+        ...
+
+    @property
+    def work(self) -> Sequence[int]:
+        """Per operator: its multiply-accumulates, or cycles that it takes, where it runs once."""
         ...
 
     @property

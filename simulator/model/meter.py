@@ -37,6 +37,7 @@ from simulator.model.energy import Spending
 from simulator.model.timing import Accelerator
 
 WALKED = 4000  # steps of a group that are timed one by one
+ROWS = 4  # that are made at a time, where the cycles of an operator are estimated
 
 
 class Meter:
@@ -95,6 +96,10 @@ class Meter:
         cycles = max(moved, compute) if self.hardware.overlap else moved + compute
         spending.cycles(cycles)
         return Figures(dram.total, cycles, round(spending.use.total_pj))
+
+    def estimated_cycles(self) -> list[float]:
+        """Per operator: cycles of the array and of the vector unit, of a few rows at a time."""
+        return [self.by_rows(i, ROWS)[0] for i in range(len(self.flow))]
 
     def by_rows(self, op: int, rows: int) -> tuple[float, float]:
         """(cycles, commands) of an operator on whole maps that makes so many rows at a time; 0: all at once.

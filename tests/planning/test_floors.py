@@ -16,7 +16,7 @@ from lfopt.planning.costs.covers import CoverCosts
 from lfopt.planning.floors import CoverRelaxation, relaxations
 from lfopt.planning.steps.limit import never
 from lfopt.zoo.builder import Net
-from search.cover import as_cover, search_covers
+from search.cover import WorkLimit, as_cover, search_covers
 from search.cover_network import CoverNetwork
 from search.cover_path import CoverBudget
 from tests.cases import few, some
@@ -229,7 +229,7 @@ def test_no_plan_moves_less_than_the_bound() -> None:
         check_certificate(costs, alone, bound)
         most_macs = 2 * sum(flow.macs)
         budget = CoverBudget(lambda: False)
-        covers = [*search_covers(CoverCosts(costs), most_macs, alone, budget)]
+        covers = [*search_covers(CoverCosts(costs), WorkLimit(most_macs), alone, budget)]
         moved = [cover.dram_bytes for cover in covers]
         prices = CoverCosts(costs)
         first = as_cover(CoverNetwork.of(prices), alone).dram_bytes

@@ -14,11 +14,11 @@ import pytest
 
 from lfopt.fusion import CoverModel, CoverPrice, connected
 from lfopt.ops import Dataflow, bits
-from search.cover import Cover, as_cover, search_covers
+from search.cover import Cover, WorkLimit, as_cover, covers_between, search_covers
 from search.cover_bound import CoverBounds
 from search.cover_exact import ProvenCovers
 from search.cover_network import CoverNetwork
-from search.cover_path import MOST_SETS, CoverBudget
+from search.cover_path import MOST_SETS, UNIT, CoverBudget
 from tests.cases import some
 from tests.strategies import random_graph
 
@@ -52,6 +52,10 @@ class Toy:
         self.staying = self.staying or [0] * len(self.map_bytes)
         self.input_bytes = self.map_bytes
         self.store_bytes = [max(pair) for pair in zip(self.map_bytes, self.staying, strict=True)]
+
+    @property
+    def work(self) -> Sequence[int]:
+        return self.dataflow.macs
 
     @property
     def parts_join(self) -> bool:
@@ -176,8 +180,8 @@ class Enumeration:
                     return False
         return True
 
-    def least(self, macs: int | None = None) -> int:
-        """The fewest bytes of any cover, with at most so many multiply-accumulates."""
+    def least(self, macs: int | None = None, price: int = 0) -> int:
+        """The least cost of any cover of at most so many multiply-accumulates; `price`: of each, in bytes."""
         flow = self.model.dataflow
         inputs = sum(1 << m for m, producer in enumerate(flow.producer) if producer < 0)
         goal = sum(1 << m for m, is_output in enumerate(flow.is_output) if is_output) & ~inputs
@@ -199,9 +203,10 @@ class Enumeration:
                     if self.useful(operators, stores) and self.together(stores, makes & needed):
                         after = (needed & ~stores | outside) & ~inputs
                         for way in self.model.ways(operators, stores):
-                            total = spent + way.macs
+                            total = spent + way.work
                             if macs is None or total <= macs:
-                                entry = moved + way.dram_bytes, total if macs else 0, next(order), after
+                                cost = moved + way.dram_bytes + price * way.work
+                                entry = cost, total if macs else 0, next(order), after
                                 heappush(heap, entry)
                     stores = (stores - 1) & makes & needed
         raise AssertionError("every operator may be alone")
@@ -213,7 +218,7 @@ def alone(model: Toy) -> list[int]:
 
 def best(model: Toy, macs: int = BELOW, sets: int = MOST_SETS) -> Cover:
     """The last cover that is found; where there is none, every operator alone."""
-    covers = [*search_covers(model, macs, alone(model), CoverBudget(lambda: False, sets))]
+    covers = [*search_covers(model, WorkLimit(macs), alone(model), CoverBudget(lambda: False, sets))]
     first = as_cover(CoverNetwork.of(model), alone(model))
     sizes = [cover.dram_bytes for cover in covers]
     assert sizes == sorted({*sizes}, reverse=True)
@@ -316,13 +321,33 @@ def test_few_multiply_accumulates_are_kept_to_and_more_of_them_never_cost_bytes(
         most = int(own * rng.uniform(1, 1.3))
         cover = best(model, most)
         check(cover, model)
-        if cover.macs > most:  # every operator alone does too many
+        if cover.work > most:  # every operator alone does too many
             continue
         assert cover.dram_bytes >= Enumeration(model).least(most)
         free = best(model)
         assert cover.dram_bytes >= free.dram_bytes
         tight += cover.dram_bytes > free.dram_bytes
     assert tight
+
+
+def test_covers_at_a_price_of_work_are_the_cheapest_and_those_between_two_trade_bytes_for_work() -> None:
+    between = 0
+    for seed in some(range(80)):
+        rng, model = drawn(seed)
+        price = int(rng.integers(1, 4))
+        limit = WorkLimit(None, price * UNIT)
+        budget = CoverBudget(lambda: False)
+        covers = [*search_covers(model, limit, alone(model), budget)]
+        first = as_cover(CoverNetwork.of(model), alone(model))
+        cost = min(map(limit.cost, [first, *covers]))
+        assert cost == UNIT * Enumeration(model).least(price=price), seed
+        least = best(model)
+        for cover in covers_between(model, (least, first), alone(model), budget):
+            check(cover, model)
+            assert cover.work < least.work
+            assert least.dram_bytes < cover.dram_bytes < first.dram_bytes
+            between += 1
+    assert between
 
 
 def test_with_fewer_sets_covers_are_as_legal_and_with_more_never_worse() -> None:

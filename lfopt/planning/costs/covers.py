@@ -7,6 +7,7 @@ Its cost follows from its operators and its stores alone.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 
@@ -21,7 +22,10 @@ from lfopt.planning.modes.mode import is_single
 
 
 class CoverCosts:
-    """The `CoverModel` of a network, with the modes of one scheme. Groups of one structure cost the same."""
+    """The `CoverModel` of a network, with the modes of one scheme. Groups of one structure cost the same.
+
+    Work is multiply-accumulates, or cycles (`in_cycles`).
+    """
 
     def __init__(self, costs: GroupCosts) -> None:
         """`costs`: of the groups of partitions of the network."""
@@ -34,6 +38,7 @@ class CoverCosts:
             own[0] + parameters
             for own, parameters in zip(costs.groups.own, costs.groups.parameters, strict=True)
         ]
+        self.work: Sequence[int] = costs.dataflow.macs
         self.free = costs.bounds.through  # operators that are read through where they are alone
         self.sharing = costs.groups.with_shared
         self.grouped = self.sharing
@@ -43,6 +48,13 @@ class CoverCosts:
         self._known: dict[Hashable, int | None] = {}
         self._ways: dict[Hashable, Sequence[CoverPrice]] = {}
         self.asked = 0  # structures that were priced
+
+    def in_cycles(self, cycles: Sequence[float]) -> CoverCosts:
+        """The same prices, with cycles for work. `cycles`: per operator, where it runs once."""
+        paced = copy(self)
+        paced.work = [round(each) for each in cycles]
+        paced._ways = {}  # noqa: SLF001  (of the same class)
+        return paced
 
     def group_bytes(self, operators: int, _reads: int, _stores: int, /) -> int:
         """See `CoverModel`: no map stays."""
@@ -71,9 +83,9 @@ class CoverCosts:
         key = self.structure(operators, stores)
         if key not in self._ways:
             cheapest = self._way(operators, stores)
-            once = sum(self.dataflow.macs[i] for i in bits(operators))
+            once = sum(self.work[i] for i in bits(operators))
             ways = [cheapest]
-            if cheapest is not None and cheapest.macs > once:
+            if cheapest is not None and cheapest.work > once:
                 ways.append(self._way(operators, stores, 1.0))
             self._ways[key] = [way for way in ways if way is not None]
         return self._ways[key]
@@ -83,7 +95,13 @@ class CoverCosts:
         price = costs.price(group)
         if price is None:
             return None
-        return CoverPrice(price.dram_bytes, costs.macs(group))
+        return CoverPrice(price.dram_bytes, self._work(operators, costs.macs(group)))
+
+    def _work(self, operators: int, macs: int) -> int:
+        """Work of a group of so many multiply-accumulates: what it repeats is work like the rest of it."""
+        work = sum(self.work[i] for i in bits(operators))
+        once = sum(self.dataflow.macs[i] for i in bits(operators))
+        return work * macs // once if once else work
 
     def structure(self, operators: int, stores: int) -> Hashable:
         """Equal for groups that cost the same, since they differ in names and constant data alone."""

@@ -82,6 +82,7 @@ class CoverRelaxation:
             0 if any(weight.name in masks for weight in flow.weights[i]) else own[0]
             for i, own in enumerate(groups.own)
         ]
+        self.work = covers.work
         self._masks = masks
         self._shared: dict[int, int] = {}  # bytes of constants that operators share
         self.sharing = groups.with_shared
@@ -161,11 +162,11 @@ class CoverRelaxation:
         return extra + moved + sum(self.own_bytes[i] for i in bits(operators))
 
     def ways(self, operators: int, stores: int, /) -> Sequence[CoverPrice]:
-        """See `CoverModel`: products are done once."""
+        """See `CoverModel`: all work is done once."""
         moved = self.dram_bytes(operators, stores)
         if moved is None:
             return ()
-        return (CoverPrice(moved, sum(self.dataflow.macs[i] for i in bits(operators))),)
+        return (CoverPrice(moved, sum(self.work[i] for i in bits(operators))),)
 
 
 def _read_through_alone(costs: GroupCosts) -> Iterator[tuple[int, int]]:
