@@ -22,7 +22,7 @@ from search.cover_path import UNIT, CoverBudget, CoverSearch, OutOfBudgetError, 
 
 SIZES = (2, 4, 6, 8, 10, 12, 16, 20, 24)  # operators of a group at most, one search after the other
 LARGE = 12  # beyond this size, one that brings next to nothing is the last
-NEXT_TO_NOTHING = 0.002  # of the bytes
+NEXT_TO_NOTHING = 0.002  # of the cost
 WHOLE_SETS = 200_000  # sets of operators that are grown for one size, at the most
 FIRST_PRICE = UNIT >> 12  # of a unit of work, where too much is done again
 DEARER = 4  # how much more it costs in each next search
@@ -51,17 +51,17 @@ class Cover(NamedTuple):
 
 
 class WorkLimit(NamedTuple):
-    """How much work a cover may be, and what work costs at the least (see `CoverModel.work`)."""
+    """The most work that a cover may do, and the lowest price of work (see `CoverModel.work`)."""
 
     most: int | None  # None: any
     price: int = 0  # of a unit of work; a byte costs UNIT
 
     def allows(self, cover: Cover) -> bool:
-        """Whether a cover is not too much work."""
+        """Whether a cover does no more work than the most."""
         return self.most is None or cover.work <= self.most
 
     def beside(self, work: int) -> WorkLimit:
-        """The limit of a part of a cover, where the other parts are so much work."""
+        """The limit of a part of a cover, where the other parts do `work`."""
         return self if self.most is None else self._replace(most=self.most - work)
 
     def cost(self, cover: Cover) -> int:
@@ -97,17 +97,17 @@ def search_covers(
 
 
 def covers_between(
-    model: CoverModel, ends: tuple[Cover, Cover], start: Sequence[int], budget: CoverBudget
+    model: CoverModel, fewest: Cover, start: Sequence[int], budget: CoverBudget
 ) -> Iterator[Cover]:
-    """Covers of more bytes and less work than one, each the cheapest that is found at some price of work.
+    """Covers between one of few bytes and a partition, each the cheapest that is found at a price of work.
 
     The first price is low, so that covers of little more bytes come first. Each next price is that at which
     two neighbours cost the same: where no cover is cheaper then, none is between them.
 
-    `ends`: a cover of few bytes, and one of little work; `start`: see `search_covers`.
+    `fewest`: the cover of few bytes, priced by any model; `start`: the partition, see `search_covers`.
     """
-    first, last = (_repriced(model, cover) for cover in ends)
-    neighbours = deque([(first, last, LOW)])
+    partition = as_cover(CoverNetwork.of(model), start)
+    neighbours = deque([(_priced(model, fewest.steps), partition, LOW)])
     for _ in range(BETWEEN):
         if not neighbours or budget.spent:
             return
@@ -125,22 +125,22 @@ def covers_between(
             neighbours.append((left, right, 1.0))
 
 
-def _repriced(model: CoverModel, cover: Cover) -> Cover:
-    """A cover with the bytes and the work of its groups by another model."""
-    ways = [min(model.ways(step.operators, step.stores)) for step in cover.steps]
-    steps = zip(cover.steps, ways, strict=True)
-    return Cover(tuple(step._replace(dram_bytes=way.dram_bytes, work=way.work) for step, way in steps))
-
-
 def as_cover(network: CoverNetwork, groups: Sequence[int]) -> Cover:
     """A partition as a cover."""
-    flow = network.flow
     steps: list[Step] = []
     for group in groups:
-        stores = sum(1 << m for m in flow.leaving(group))
-        cheapest = min(network.model.ways(group, stores))
-        steps.append(Step(group, stores, network.reads_of(group), cheapest.dram_bytes, cheapest.work))
-    return Cover(tuple(steps))
+        stores = sum(1 << m for m in network.flow.leaving(group))
+        steps.append(Step(group, stores, network.reads_of(group), 0, 0))
+    return _priced(network.model, steps)
+
+
+def _priced(model: CoverModel, steps: Sequence[Step]) -> Cover:
+    """A cover of some groups, with their fewest bytes by a model, and the work of these."""
+    priced: list[Step] = []
+    for step in steps:
+        way = min(model.ways(step.operators, step.stores))
+        priced.append(step._replace(dram_bytes=way.dram_bytes, work=way.work))
+    return Cover(tuple(priced))
 
 
 @dataclass
@@ -178,7 +178,7 @@ class _Whole:
 def _within(
     network: CoverNetwork, limit: WorkLimit, size: int, known: dict[int, dict[int, int]], budget: CoverBudget
 ) -> Iterator[Cover]:
-    """Covers that are little enough work, whose price is raised until they are.
+    """Covers within the limit: the price of work is raised until they are.
 
     `known`: by price, what maps cost in groups of fewer operators; replaced by what they cost in these.
     """

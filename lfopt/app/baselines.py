@@ -58,7 +58,7 @@ def baselines_of(graph: Graph, hardware: Hardware, late: Callable[[], bool] = ne
 
 
 def may_be_planned(config: Config) -> bool:
-    """Whether a baseline is one of the plans that a job asks for: it keeps to nothing that the job says."""
+    """Whether a job allows its baselines as plans: it has no constraints, and its scheme has their modes."""
     return (
         config.constraints == FREE
         and config.epilogue

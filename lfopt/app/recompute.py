@@ -21,10 +21,9 @@ from lfopt.planning.costs.covers import CoverCosts
 from lfopt.planning.floors import CoverRelaxation, relaxations
 from lfopt.planning.steps.limit import never
 from lfopt.rewrite.covers import CoverGroup, write_cover
-from search.cover import Cover, WorkLimit, as_cover, covers_between, search_covers
+from search.cover import Cover, WorkLimit, covers_between, search_covers
 from search.cover_bound import CoverBounds
 from search.cover_exact import ProvenCovers
-from search.cover_network import CoverNetwork
 from search.cover_path import CoverBudget
 from search.exact import solve
 from search.objectives import Objective
@@ -237,6 +236,7 @@ class _Searches:
         self.deadline = deadline
         self.limit = limit
         self.start = time.perf_counter()
+        self.most_macs = macs_allowed(config, first.graph)
         self.prices = Prices()
         self.plain = self._plain(config.scheme)  # with nothing in flight
         self.best: Recomputed | None = None
@@ -309,7 +309,8 @@ class _Searches:
         ends = self._turn_over, self._late_for_bound
         balanced = self.config.search.objective == "balanced"  # plans first: proofs are of bytes alone
         if balanced:
-            self._covers_in_cycles(self._covers(report), report)
+            fewest = self._covers(report)
+            self._covers_in_cycles(fewest, report)
         self._begin_turn(FIRST_BOUND_SHARE)
         least = LeastOfCovers.of(self.first.costs, *ends)
         self._prove(least, report)
@@ -379,7 +380,6 @@ class _Searches:
         """Operators in several groups. The last cover that is found, the best one."""
         best = self.best
         assert best is not None
-        most_macs = macs_allowed(self.config, self.first.graph)
 
         def progress(what: str, least: int | None) -> None:
             if report is not None:
@@ -388,34 +388,34 @@ class _Searches:
 
         budget = CoverBudget(self._late_for_covers)
         last: Cover | None = None
-        for cover in search_covers(self.covers, WorkLimit(most_macs), self.partition, budget, progress):
+        for cover in search_covers(self.covers, WorkLimit(self.most_macs), self.partition, budget, progress):
             last = cover
             self.cover = [step.operators for step in cover.steps]
             if cover.dram_bytes <= NEARLY * best.result.dram_bytes:
-                self._take_cover(cover, most_macs)
+                self._take_cover(cover)
         self.ended = self.ended and not self._late_for_covers() and budget.sets >= 0
         return last
 
     def _covers_in_cycles(self, fewest: Cover | None, report: ReportProgress | None) -> None:
-        """Covers between one of few bytes and the partition, which take fewer cycles than the first."""
+        """Covers between one of few bytes and the partition, which take fewer cycles."""
         costs = self.first.costs
         if fewest is None or fewest.work <= sum(costs.dataflow.macs):
             return
         if report is not None:
             report("covers: fewer cycles", 1.0)
         covers = self.covers.in_cycles(Meter(costs.dataflow, costs.hardware).estimated_cycles())
-        ends = fewest, as_cover(CoverNetwork.of(covers), self.partition)
-        for cover in covers_between(covers, ends, self.partition, CoverBudget(self._late_for_search)):
-            self._take_cover(cover, macs_allowed(self.config, self.first.graph))
+        budget = CoverBudget(self._late_for_search)
+        for cover in covers_between(covers, fewest, self.partition, budget):
+            self._take_cover(cover)
 
-    def _take_cover(self, cover: Cover, most_macs: int) -> None:
+    def _take_cover(self, cover: Cover) -> None:
         """Write a cover as a network with copies, and keep its plan if that moves fewer bytes."""
         groups = [CoverGroup(step.operators, step.stores) for step in cover.steps]
         written = write_cover(self.first.costs.dataflow, groups)
         costs = costs_of(self.config, written.graph, late=self._late_bounds, groups=written.groups)
         position = costs.dataflow.position
         masks = tuple(sum(1 << i for i in {position[name] for name in names}) for names in written.groups)
-        if any(costs.price(mask) is None for mask in masks) or macs_of(costs, masks) > most_macs:
+        if any(costs.price(mask) is None for mask in masks) or macs_of(costs, masks) > self.most_macs:
             return
         result = Result("exact", masks, costs.dram_bytes(masks), 0, 1, len(masks), 0.0)
         plan = Recomputed(written.graph, written.copies, costs, result, optimal=False)
@@ -432,7 +432,7 @@ class _Searches:
         if proven.steps:
             cover = Cover(proven.steps)
             self.cover = [step.operators for step in cover.steps]
-            self._take_cover(cover, macs_allowed(self.config, self.first.graph))
+            self._take_cover(cover)
         self.unkept_bytes = proven.lower_bound_bytes
         return self.nothing_kept.lower_bound_bytes == self.nothing_kept.dram_bytes
 

@@ -16,7 +16,7 @@ class CoverPrice(NamedTuple):
     """What a group of a cover costs."""
 
     dram_bytes: int
-    work: int  # in the unit of `CoverModel.work`; what it repeats is included
+    work: int  # multiply-accumulates or cycles, see `CoverModel.work`; repeated ones count, too
 
 
 class CoverModel(Protocol):

@@ -342,7 +342,7 @@ def test_covers_at_a_price_of_work_are_the_cheapest_and_those_between_two_trade_
         cost = min(map(limit.cost, [first, *covers]))
         assert cost == UNIT * Enumeration(model).least(price=price), seed
         least = best(model)
-        for cover in covers_between(model, (least, first), alone(model), budget):
+        for cover in covers_between(model, least, alone(model), budget):
             check(cover, model)
             assert cover.work < least.work
             assert least.dram_bytes < cover.dram_bytes < first.dram_bytes

@@ -46,14 +46,17 @@ class CoverCosts:
         self.parts_join = False
         self._structures = Structures(costs.dataflow)
         self._known: dict[Hashable, int | None] = {}
-        self._ways: dict[Hashable, Sequence[CoverPrice]] = {}
-        self.asked = 0  # structures that were priced
+        self._ways: dict[Hashable, Sequence[CoverPrice]] = {}  # their work is multiply-accumulates
+
+    @property
+    def asked(self) -> int:
+        """Structures that were priced."""
+        return len(self._known)
 
     def in_cycles(self, cycles: Sequence[float]) -> CoverCosts:
         """The same prices, with cycles for work. `cycles`: per operator, where it runs once."""
         paced = copy(self)
         paced.work = [round(each) for each in cycles]
-        paced._ways = {}  # noqa: SLF001  (of the same class)
         return paced
 
     def group_bytes(self, operators: int, _reads: int, _stores: int, /) -> int:
@@ -70,7 +73,6 @@ class CoverCosts:
             return 0
         key = self.structure(operators, stores)
         if key not in self._known:
-            self.asked += 1
             costs, group = self.costs_of(operators, stores)
             price = costs.price(group)
             self._known[key] = None if price is None else price.dram_bytes
@@ -83,24 +85,27 @@ class CoverCosts:
         key = self.structure(operators, stores)
         if key not in self._ways:
             cheapest = self._way(operators, stores)
-            once = sum(self.work[i] for i in bits(operators))
             ways = [cheapest]
-            if cheapest is not None and cheapest.work > once:
+            if cheapest is not None and cheapest.work > self._macs(operators):
                 ways.append(self._way(operators, stores, 1.0))
             self._ways[key] = [way for way in ways if way is not None]
-        return self._ways[key]
+        return [way._replace(work=self._work(operators, way.work)) for way in self._ways[key]]
 
     def _way(self, operators: int, stores: int, max_recompute: float | None = None) -> CoverPrice | None:
         costs, group = self.costs_of(operators, stores, max_recompute)
         price = costs.price(group)
         if price is None:
             return None
-        return CoverPrice(price.dram_bytes, self._work(operators, costs.macs(group)))
+        return CoverPrice(price.dram_bytes, costs.macs(group))
+
+    def _macs(self, operators: int) -> int:
+        """Multiply-accumulates of operators, each once."""
+        return sum(self.dataflow.macs[i] for i in bits(operators))
 
     def _work(self, operators: int, macs: int) -> int:
-        """Work of a group of so many multiply-accumulates: what it repeats is work like the rest of it."""
+        """Work of a group that does `macs` multiply-accumulates; repeated ones cost as much as the others."""
         work = sum(self.work[i] for i in bits(operators))
-        once = sum(self.dataflow.macs[i] for i in bits(operators))
+        once = self._macs(operators)
         return work * macs // once if once else work
 
     def structure(self, operators: int, stores: int) -> Hashable:
