@@ -23,8 +23,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from lfopt.ir import Carry, Compute, Cycles, Loop, Node, Place, Step, Transfer, counted_leaves, leaves, unfold
+from lfopt.ir import Carry, Compute, Cycles, Loop, Node, Place, Step, Transfer, leaves, unfold
 from simulator.model.engines import Engines
+from simulator.model.iterations import summed
 from simulator.model.queues import Queues, Timeline, latency
 
 WALKED = 50_000  # commands of a plan, or of a group by itself, that are timed one by one: some three seconds
@@ -172,41 +173,40 @@ class Accelerator(Engines):
     def busy(self, nodes: Sequence[Node]) -> tuple[int, int]:
         """(cycles of the busiest DRAM channel, or of DRAM itself; cycles of the compute engine).
 
-        Each iteration of a loop is taken to be like the first.
+        Iterations of a loop are counted as in `summed`.
         """
-        busy = [0, 0, 0]
-        for times, step in counted_leaves(nodes):
-            if not isinstance(step, Transfer):
-                busy[2] += times * self.cycles(step)
-            elif step.kind != "l2":
-                busy[step.store] += times * self.cycles(step)
-        return max(*busy[:2], self._shared(nodes)), busy[2]
+        loads = summed(nodes, lambda step: self.cycles(step) if _through_port(step, store=False) else 0)
+        stores = summed(nodes, lambda step: self.cycles(step) if _through_port(step, store=True) else 0)
+        computing = summed(nodes, lambda step: 0 if isinstance(step, Transfer) else self.cycles(step))
+        return max(loads, stores, self._shared(nodes)), computing
 
     def _shared(self, nodes: Sequence[Node]) -> int:
         """Cycles of DRAM for all transfers in sequence; 0 if it is as fast as both channels of the port."""
         if self.hardware.dram_bytes_per_second is None:
             return 0
-        return sum(
-            times * self.dram_cycles(step)
-            for times, step in counted_leaves(nodes)
-            if isinstance(step, Transfer) and step.kind != "l2"
+        return summed(
+            nodes,
+            lambda step: self.dram_cycles(step) if isinstance(step, Transfer) and step.kind != "l2" else 0,
         )
 
     def _serial(self, nodes: Sequence[Node]) -> int:
         """Cycles of the schedule without any overlap of commands."""
+        return summed(nodes, self._alone)
+
+    def _alone(self, step: Step) -> int:
+        """Cycles of a step by itself, from when it is issued until its results are there."""
         hardware = self.hardware
-        cycles = 0
-        for times, step in counted_leaves(nodes):
-            if isinstance(step, Transfer):
-                cycles += times * (self.cycles(step) + latency(step, hardware))
-            elif isinstance(step, Carry):
-                cycles += times * (self.cycles(step) + hardware.start_cycles + hardware.drain_cycles)
-            else:
-                parts = map(self.command, self.split(step))
-                cycles += times * sum(
-                    part.cycles + part.fill + hardware.start_cycles + hardware.drain_cycles for part in parts
-                )
-        return cycles
+        if isinstance(step, Transfer):
+            return self.cycles(step) + latency(step, hardware)
+        if isinstance(step, Carry):
+            return self.cycles(step) + hardware.start_cycles + hardware.drain_cycles
+        parts = [self.command(part) for part in self.split(step)]
+        return sum(part.cycles + part.fill + hardware.start_cycles + hardware.drain_cycles for part in parts)
+
+
+def _through_port(step: Step, *, store: bool) -> bool:
+    """Whether a step is a load from DRAM, or a store to it."""
+    return isinstance(step, Transfer) and step.kind != "l2" and step.store == store
 
 
 def _fetched(queues: Queues, nodes: Sequence[Node]) -> Iterator[Step]:

@@ -39,6 +39,7 @@ from lfopt.ir import (
     Totals,
     Transfer,
     box_shape,
+    counted_leaves,
     dram_bytes,
     fold,
     row_axis,
@@ -487,6 +488,35 @@ def test_a_faster_part_never_makes_a_schedule_slower() -> None:
             assert after.total <= before.total, (name, before, after)
             faster += after.total < before.total
     assert faster > few(100)
+
+
+def test_loops_count_what_their_iterations_take() -> None:
+    """First and last iterations take less: their windows meet padding."""
+    uneven = 0
+    for flow, hardware, (places, steps) in schedules(some(range(200))):
+        accelerator = Accelerator(flow, hardware)
+        exact = accelerator.time(steps, places)
+        assert accelerator.busy(steps) == (exact.dma, exact.compute)
+        written = sum(
+            times * accelerator.cycles(step)
+            for times, step in counted_leaves(steps)
+            if not isinstance(step, Transfer)
+        )
+        uneven += written != exact.compute
+    assert uneven > few(10)
+
+
+def test_strips_of_deconvolutions_tell_the_cycles() -> None:
+    """Rows of a deconvolution meet more rows of its window than those in the first iteration."""
+    graph, hardware = real("fsrcnn"), Hardware(256 << 10)
+    accelerator, tried = Accelerator(Dataflow.of(graph), hardware), 0
+    for group in planned(graph, hardware, scheme="all").groups:
+        exact = accelerator.time(group.steps, group.places, walked=10**6)
+        short = accelerator.time(group.steps, group.places, walked=4000)
+        if short.timing == "extrapolated":
+            tried += 1
+            assert short.total == pytest.approx(exact.total, rel=0.002)
+    assert tried
 
 
 @pytest.mark.parametrize(("name", "kib"), [("mobilenet_v2", 256), ("efficientnet_b0", 256), ("fsrcnn", 128)])
