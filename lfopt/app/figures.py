@@ -11,7 +11,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from lfopt.ir import Cost, Figures
-from lfopt.ops import bits
+from lfopt.ops import Dataflow, bits
 from lfopt.planning import NEVER, GroupCosts, Limit
 from lfopt.planning.costs.alike import Prices
 from lfopt.planning.costs.rules import UNMET
@@ -50,6 +50,23 @@ class KnownFigures:
     def __init__(self) -> None:
         self.prices = Prices()
         self.options: dict[Hashable, list[TimedOption]] = {}  # by structure
+
+
+def least_figures(costs: GroupCosts, dram_bytes: int) -> Figures:
+    """What every plan of a network takes at the least, whatever it fuses, keeps on chip or computes again.
+
+    Each figure is by itself. `dram_bytes`: that no plan moves less than.
+
+    A plan loads what is compulsory, and every map that it stores but the outputs. So of its bytes, what it
+    loads is half at the least, and half of what the compulsory loads are more than the outputs.
+    """
+    network = costs.unfused(())
+    compulsory = network.bounds.compulsory
+    flow = network.dataflow
+    sizes = network.groups.map_bytes
+    outputs = sum(sizes[m] for m, producer in enumerate(flow.producer) if flow.is_output[m] and producer >= 0)
+    loads = max(dram_bytes, dram_bytes + compulsory.total - compulsory.output - outputs)
+    return Meter(Dataflow.of(flow.graph), costs.hardware).least_of_network(dram_bytes, -(-loads // 2))
 
 
 class GroupFigures:

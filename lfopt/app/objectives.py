@@ -12,7 +12,7 @@ from lfopt.app.baselines import baselines_of, least_cycles, may_be_planned, pape
 from lfopt.app.chains import Chains, of_wide_blocks
 from lfopt.app.config import Config
 from lfopt.app.deadline import Deadline, ReportProgress
-from lfopt.app.figures import GroupFigures, KnownFigures
+from lfopt.app.figures import GroupFigures, KnownFigures, least_figures
 from lfopt.app.recompute import Recomputed, costs_of
 from lfopt.app.trade import Trade
 from lfopt.ir import FREE, Figures, Graph, Hardware, InvalidConfig
@@ -64,6 +64,7 @@ class ObjectiveResult:
     bound: int  # no plan of the options looked at has a smaller value; 0: nothing is proven
     result: Result
     trade: Trade | None = None  # of a balanced plan: the plans that it was chosen beside
+    least: Figures | None = None  # no plan of the network takes less of each; None where nothing is judged
 
 
 def break_ties(
@@ -219,6 +220,20 @@ def plan_balanced(
     )
     result = _taken(taken.plan.costs, taken.figures, fewest, SearchOutcome(choice, 0, interrupted=False))
     return taken.plan, ObjectiveResult(choice.figures, 0, result, trade)
+
+
+def with_least(judged: ObjectiveResult, costs: GroupCosts, bound: int) -> ObjectiveResult:
+    """The same, with what no plan takes less of; `bound`: bytes that none moves less than in a buffer alone.
+
+    `costs`: of the network in which nothing is computed again.
+    """
+    if judged.figures is None:
+        return judged
+    if costs.hardware.l2_bytes:
+        bound = bound_with_second_level(costs, bound)
+    least = least_figures(costs, bound)
+    assert all(a <= b for a, b in zip(least, judged.figures, strict=True)), (least, judged.figures)
+    return replace(judged, least=least)
 
 
 class _Judged(NamedTuple):

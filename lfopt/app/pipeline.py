@@ -19,7 +19,7 @@ from lfopt.app.constraints import check_names, kept
 from lfopt.app.deadline import LEAST_SECONDS, Deadline, ReportProgress
 from lfopt.app.first_plan import FirstPlan, with_epilogues
 from lfopt.app.levels import in_other_ways, with_or_without_flights
-from lfopt.app.objectives import ObjectiveResult, break_ties, plan_among, plan_balanced, plan_for
+from lfopt.app.objectives import ObjectiveResult, break_ties, plan_among, plan_balanced, plan_for, with_least
 from lfopt.app.options import GuidanceName
 from lfopt.app.overlap import overlapped
 from lfopt.app.plans import make_draft, write_files
@@ -374,6 +374,7 @@ def find_plan(
             bound = judged.result.lower_bound_bytes
         else:
             judged = _judged(costs, config, best.result, deadline, report, most_macs if copies else None)
+        judged = with_least(judged, first_plan.costs, bound)
         changed = best._replace(result=judged.result)
         runs = [changed if run is best else run for run in runs]
         best = changed

@@ -152,6 +152,10 @@ class Engines:
         self._attentions = attentions_of(self.flow)
         self._as_port = self.hardware.plain_dram and self.hardware.dram_bytes_per_second is None
 
+    def number(self, operator: str) -> int | None:
+        """Index of an operator of the network; None where it has none of that name."""
+        return self._index.get(operator)
+
     def work(self, step: Compute) -> ComputeWork:
         """Work of a Compute beside time; it depends on the extents of boxes and of the fold alone."""
         inner = step.inputs[1] - step.inputs[0] if step.inputs else None

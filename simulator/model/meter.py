@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from math import ceil
 
 from lfopt.ir import (
     Box,
@@ -28,12 +27,11 @@ from lfopt.ir import (
     row_axis,
     whole,
 )
-from lfopt.ops import Dataflow, Tiling, bits
+from lfopt.ops import Dataflow, bits
 from lfopt.ops.flight import flight_names
-from lfopt.ops.windows import windows
-from lfopt.planning.accelerator.commands import contraction_loops
 from simulator.model.dram import in_runs
 from simulator.model.energy import Spending
+from simulator.model.floors import Floors
 from simulator.model.timing import Accelerator
 
 WALKED = 4000  # steps of a group that are timed one by one
@@ -51,6 +49,7 @@ class Meter:
         self.flow = flow
         self.hardware = hardware
         self.accelerator = Accelerator(Dataflow.of(flow.graph), hardware)
+        self.floors = Floors(self.accelerator)
         self._cycles: dict[Hashable, int] = {} if known is None else known._cycles  # noqa: SLF001  (of the same class)
 
     def figures(self, places: Sequence[Place], steps: Sequence[Node]) -> Figures:
@@ -156,31 +155,26 @@ class Meter:
     def least(self, op: int) -> Figures:
         """What an operator takes at the least in whatever steps, its bytes aside.
 
-        A cycle has at most mac_rows x mac_columns products; products with padding are left out. What is no
-        contraction counts nothing: it may be part of another command.
+        See `simulator.model.floors`.
         """
         call = self.flow.calls[op]
+        cycles = self.floors.cycles(call)
+        return Figures(0, cycles, self.floors.energy_pj(call) + int(cycles * self.hardware.energy.cycle_pj))
+
+    def least_of_network(self, dram_bytes: int, loads: int) -> Figures:
+        """What every plan of the network takes at the least, each figure by itself.
+
+        Operators are computed once at the least, one after the other; bytes pass the port beside that, or
+        after it. `dram_bytes`: that no plan moves less than; `loads`: bytes that no plan loads less than.
+        """
         hardware = self.hardware
-        if self.flow.specs[op].tiling is not Tiling.CONTRACT:
-            return Figures(0, 0, 0)
-        c, meet = contraction_loops(call), 1.0  # share of the products that do not meet padding
-        if call.operator.kind == "Conv":
-            for axis in windows(call):
-                meet *= float(axis.taps_within((0, axis.size_out))) / (axis.kernel * axis.size_out)
-        cycles = float(c.macs) / (hardware.mac_rows * hardware.mac_columns)
-        if (
-            call.operator.kind == "Conv"
-            and not c.depthwise
-            and not c.narrow(hardware.mac_rows, hardware.window_columns)
-        ):
-            cycles = float(
-                c.groups
-                * ceil(c.outer / hardware.mac_columns)
-                * ceil(c.inner / hardware.mac_rows)
-                * c.rows
-                * c.columns
-                * c.pixels
-            )
-        cycles = int(cycles * meet / hardware.mac_utilization)
-        table = hardware.energy
-        return Figures(0, cycles, int(float(c.macs) * meet * table.mac_pj + cycles * table.cycle_pj))
+        operators = [self.least(i) for i in range(len(self.flow))]
+        computing = sum(figures.cycles for figures in operators)
+        shared = 0 if hardware.dram_bytes_per_second is None else hardware.dram_cycles(dram_bytes)
+        moving = max(-(-loads // hardware.port_bytes), shared)
+        cycles = max(computing, moving) if hardware.overlap else computing + moving
+        on_chip = min(hardware.on_chip_pj(dram_bytes, 0), hardware.on_chip_pj(0, dram_bytes))
+        moved = dram_bytes * hardware.energy.pj_per_dram_byte + on_chip
+        waiting = (cycles - computing) * hardware.energy.cycle_pj
+        energy = sum(figures.energy_pj for figures in operators) + int(moved + waiting)
+        return Figures(dram_bytes, cycles, energy)

@@ -92,6 +92,7 @@ class SearchAnswer:
     # of the objective: proven for the modes and band heights that were looked at, of groups one after the
     # other; 0: nothing is
     least_value: int
+    least: FiguresAnswer | None  # that no plan takes less of, each by itself; null where nothing is judged
     trade: TradeAnswer | None  # of a balanced plan: the plans that it was chosen beside; null of others
     seconds: dict[str, float]  # by stage
     interrupted: bool

@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from lfopt.app.answers.plans import GroupAnswer, MethodAnswer, SearchAnswer, TradeAnswer
+from lfopt.app.answers.plans import FiguresAnswer, GroupAnswer, MethodAnswer, SearchAnswer, TradeAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, chip
 from lfopt.app.commands.trade import print_judged
@@ -278,6 +278,7 @@ def _answer(
         cycles=None if report is None else report.cycles.total,
         energy_pj=None if report is None else report.energy.total_pj,
         least_value=0 if judged is None else judged.bound,
+        least=None if judged is None or judged.least is None else FiguresAnswer(*judged.least),
         trade=None if judged is None or judged.trade is None else TradeAnswer.of(judged.trade),
         seconds=outcome.seconds,
         interrupted=interrupted,

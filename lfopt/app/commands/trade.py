@@ -19,19 +19,39 @@ def print_judged(wanted: Objective, scheme: str, judged: ObjectiveResult) -> Non
         return
     if judged.trade is not None:
         print_trade(judged.trade, judged.figures)
+        if judged.least is not None:
+            out.print(_least_of_all(judged.trade, judged.least), soft_wrap=True)
         return
     value = wanted.value(judged.figures)
-    bound = judged.bound
-    if 0 < value <= bound:
-        proven = "the least, proven of the ways looked at"
-    elif bound:
-        proven = f"at most {100 * (value - bound) / bound:.1f} % above the least"
-    else:
-        proven = "nothing is proven"
-    space = "of groups one after the other"
-    if SCHEMES[scheme].copies:
-        space += " in which nothing is computed again"
-    out.print(f"[dim]{wanted.name}, {space}: {proven}[/]", soft_wrap=True)
+    least = 0 if judged.least is None else wanted.value(judged.least)
+    if 0 < value <= judged.bound and value > least:
+        space = "of groups one after the other"
+        if SCHEMES[scheme].copies:
+            space += " in which nothing is computed again"
+        out.print(f"[dim]{wanted.name}, {space}: the least, proven of the ways looked at[/]", soft_wrap=True)
+    if least:
+        out.print(f"[dim]{wanted.name}: {_above(value, least)} the least of any plan[/]", soft_wrap=True)
+    elif not judged.bound:
+        out.print(f"[dim]{wanted.name}: nothing is proven[/]", soft_wrap=True)
+
+
+def _above(value: int, least: int) -> str:
+    """How far a value is from a lower bound.
+
+    >>> _above(250, 200), _above(200, 200)
+    ('at most 25.0 % above', 'no more than')
+    """
+    if value <= least:
+        return "no more than"
+    return f"at most {100 * (value - least) / least:.1f} % above"
+
+
+def _least_of_all(trade: Trade, least: Figures) -> str:
+    """How far the fastest plan and that of the least energy are from what any plan takes."""
+    return (
+        f"fewest cycles: {_above(trade.fastest.cycles, least.cycles)} the least of any plan; "
+        f"least energy: {_above(trade.least_energy.energy_pj, least.energy_pj)} it"
+    )
 
 
 def print_trade(trade: Trade, chosen: Figures) -> None:
