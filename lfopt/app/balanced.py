@@ -19,7 +19,6 @@ from lfopt.app.chains import Chains
 from lfopt.app.figures import GroupFigures
 from lfopt.app.recompute import Recomputed
 from lfopt.app.trade import Trade
-from lfopt.ir import Figures
 from lfopt.planning import GroupCosts
 from search.objectives import Choice, best_of, lexical
 from search.plan_front import PlanFront
@@ -45,9 +44,9 @@ class BalancedCandidate(NamedTuple):
         """Those of a plan."""
         return cls(plan, figures, PlanFront(figures, plan.result.groups))
 
-    def least_energy(self) -> Figures:
-        """Figures of the plan of its groups that takes the least energy."""
-        return best_of(self.figures, self.plan.result.groups, lexical("energy")).figures
+    def least_energy(self) -> Choice:
+        """The plan of its groups that takes the least energy."""
+        return best_of(self.figures, self.plan.result.groups, lexical("energy"))
 
 
 class BalancedSearch:
@@ -158,7 +157,10 @@ def balanced(
         limits.cycles,
         min((candidate.front[0] for candidate in candidates), key=lambda f: (f.dram_bytes, f.cycles)),
         min((candidate.front[-1] for candidate in candidates), key=lambda f: (f.cycles, f.dram_bytes)),
-        min((candidate.least_energy() for candidate in candidates), key=lambda f: (f.energy_pj, f.cycles)),
+        min(
+            (candidate.least_energy().figures for candidate in candidates),
+            key=lambda f: (f.energy_pj, f.cycles),
+        ),
     )
     return best.candidate, choice, trade
 

@@ -1,32 +1,35 @@
 """The Pareto front of a network's plans over buffers and MAC arrays, and advice on which chip to buy.
 
 For each chip, an exact search finds the plan of least value of every objective and the corners between them
-(`search.fronts.supported`); NSGA-II, started from those, looks for plans inside their convex hull. Then plans
-that another one dominates, on whatever chip, are marked.
+(`search.fronts.supported`); NSGA-II, started from those, looks for plans inside their convex hull. In schemes
+that compute again, the searches of a balanced plan follow, and of the groups that they find the plans that
+none of them beats. Then plans that another one dominates, on whatever chip, are marked.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal, NamedTuple
 
 from hw_rtl.area import estimate
+from lfopt.app.balanced import BalancedCandidate
 from lfopt.app.config import Config, SearchConfig
 from lfopt.app.deadline import ReportProgress
-from lfopt.app.figures import GroupFigures
+from lfopt.app.figures import GroupFigures, least_figures
 from lfopt.app.files import path_of
-from lfopt.app.front_data import COSTS, Advice, CostName, FrontData, Point
+from lfopt.app.front_data import COSTS, Advice, CostName, Found, FrontData, Point
 from lfopt.app.options import ChipBudgetOption, CornersOption, FrontSecondsOption, SeedOption
-from lfopt.app.recompute import costs_of
+from lfopt.app.pipeline import BALANCED_SECONDS, JobOutcome, find_plan
+from lfopt.app.recompute import Recomputed, costs_of, macs_allowed
 from lfopt.app.sizes import format_size
 from lfopt.fusion import CostModel
 from lfopt.ir import Figures, Graph, InvalidConfig
 from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts
+from lfopt.planning import SCHEMES, GroupCosts
 from search.exact import solve
 from search.fronts import AXES, Bend, Supported, efficient, hypervolume, knee, supported
 from search.objectives import FIGURE, OBJECTIVES, Choice, Objective, ObjectiveName, best_of, optimise
@@ -35,6 +38,8 @@ from search.result import Result
 from search.weighted import CostWeights
 
 FIRST = CostWeights(1 << 48, 1, 0)  # bytes, then cycles
+ONCE = 0.3  # of a chip's time, for plans that compute nothing again, where others follow
+MOST_RECOMPUTED = 32  # plans of a chip that compute again, beside the best of each objective
 
 
 @dataclass(frozen=True)
@@ -139,6 +144,13 @@ class _Exact(NamedTuple):
     gap: float | None
 
 
+class _Recomputed(NamedTuple):
+    """A plan that may compute again and keep maps on chip."""
+
+    groups: tuple[tuple[str, ...], ...]  # operators by name; what is computed again has a name for each time
+    without_steps: int  # groups that cannot run
+
+
 class _Chip:
     """One buffer and one array, and the plans found for it."""
 
@@ -152,6 +164,7 @@ class _Chip:
         self.figures: GroupFigures | None = None
         self.exact: dict[Figures, _Exact] = {}
         self.sampled: list[Choice] = []
+        self.recomputed: dict[Figures, _Recomputed] = {}
         self.bounds: dict[ObjectiveName, int] = {}  # of the objectives
 
     @property
@@ -166,6 +179,46 @@ class _Chip:
 
     def explore(self, question: FrontQuery, report: ReportProgress | None) -> bool:
         """Find its plans; whether that came to an end."""
+        if not SCHEMES[self.costs.scheme].copies or self.costs.hardware.l2_bytes:
+            return self._explore_once(question, report)
+        begun, end = time.perf_counter(), self.deadline
+        if end is not None:
+            self.deadline = begun + ONCE * (end - begun)
+        complete = self._explore_once(question, report)
+        self.deadline = end
+        if not self.interrupted:
+            self._explore_recomputed(question, report)
+        return complete and not self.interrupted
+
+    def _explore_recomputed(self, question: FrontQuery, report: ReportProgress | None) -> None:
+        """Find plans that compute again and keep maps on chip, and what no plan takes less of."""
+        graph = self.costs.dataflow.graph
+
+        def searched(objective: ObjectiveName, seconds: float) -> JobOutcome:
+            how = SearchConfig(objective=objective, time_limit=seconds)
+            config = replace(question.config, hardware=self.costs.hardware, search=how)
+            outcome = find_plan(config, report, graph=graph)
+            self.interrupted = self.interrupted or outcome.interrupted
+            return outcome
+
+        left = self._left()
+        fewest = searched("bytes", BALANCED_SECONDS if left is None else left / 2)
+        balanced = searched("balanced", self._left() or BALANCED_SECONDS)
+        if balanced.judged is None or balanced.judged.least is None:
+            return
+        result = Recomputed.unproven(fewest.graph, (), fewest.costs, fewest.best.result.groups)
+        candidates = [
+            *balanced.judged.candidates,
+            BalancedCandidate.of(result, GroupFigures(fewest.costs, late=self.late)),
+        ]
+        self.recomputed = _thinned(_unbeaten(candidates, macs_allowed(question.config, graph)))
+        bound = min(balanced.judged.least.dram_bytes, fewest.best.result.lower_bound_bytes)
+        least = least_figures(self.costs, bound)
+        for objective in OBJECTIVES:
+            self.bounds[objective] = Objective(objective).value(least)
+
+    def _explore_once(self, question: FrontQuery, report: ReportProgress | None) -> bool:
+        """Find its plans in which nothing is computed again; whether that came to an end."""
         known = self.before.figures if self.before is not None else None
         progress = None if report is None else lambda count: report(f"{count:,} kinds of groups timed", 0.5)
         figures = self.figures = GroupFigures(self.costs, progress, late=self.late, known=known)
@@ -244,7 +297,7 @@ class _Chip:
 
     def points(self, question: FrontQuery) -> Iterator[Point]:
         """The plans found for it; of equal ones, that of an exact search."""
-        every = [*self.exact, *(choice.figures for choice in self.sampled)]
+        every = [*self.exact, *(choice.figures for choice in self.sampled), *self.recomputed]
         values: list[tuple[ObjectiveName, int]] = [
             (name, min((Objective(name).value(figures) for figures in every), default=0))
             for name in question.objectives
@@ -253,38 +306,74 @@ class _Chip:
         flow = self.costs.dataflow
         area = estimate(hardware)
 
-        def point(choice: Choice, how: Literal["exact", "sampled"], gap: float | None) -> Point:
+        proven = {
+            name: bound
+            for name, bound in self.bounds.items()
+            if bound and (self.finished or name == "bytes" or self.recomputed)
+        }
+
+        def point(
+            figures: Figures,
+            groups: tuple[tuple[str, ...], ...],
+            how: Found,
+            gap: float | None,
+            without_steps: int,
+        ) -> Point:
             best: list[tuple[ObjectiveName, int]] = [
-                (name, value) for name, value in values if Objective(name).value(choice.figures) == value
+                (name, value) for name, value in values if Objective(name).value(figures) == value
             ]
-            proven = {
-                name: bound
-                for name, bound in self.bounds.items()
-                if bound and (self.finished or name == "bytes")
-            }
             gaps = tuple(value / proven[name] - 1 if name in proven else None for name, value in best)
-            gap = gap if self.finished else None
+            # a weighted sum is the least among plans that compute nothing again
+            gap = gap if self.finished and not self.recomputed else None
             least = min((g for g in (*gaps, gap) if g is not None), default=None)
-            groups = tuple(flow.names(group) for group in choice.groups)
             size = hardware.buffer_bytes, hardware.mac_rows, hardware.mac_columns
-            without = self.costs.without_steps(choice.groups)
-            return Point(
-                *size,
-                *choice.figures,
-                area,
-                how,
-                tuple(name for name, _ in best),
-                gaps,
-                least,
-                groups,
-                without,
-            )
+            names: tuple[ObjectiveName, ...] = tuple(name for name, _ in best)
+            return Point(*size, *figures, area, how, names, gaps, least, groups, without_steps)
+
+        def once(choice: Choice, how: Found, gap: float | None) -> Point:
+            groups = tuple(flow.names(group) for group in choice.groups)
+            return point(choice.figures, groups, how, gap, self.costs.without_steps(choice.groups))
 
         for exact in self.exact.values():
-            yield point(exact.choice, "exact", exact.gap)
+            yield once(exact.choice, "exact", exact.gap)
         for choice in self.sampled:
             if choice.figures not in self.exact:
-                yield point(choice, "sampled", None)
+                yield once(choice, "sampled", None)
+        sampled = {choice.figures for choice in self.sampled}
+        for figures, plan in self.recomputed.items():
+            if figures not in self.exact and figures not in sampled:
+                yield point(figures, plan.groups, "recomputed", None, plan.without_steps)
+
+
+def _unbeaten(
+    candidates: Sequence[BalancedCandidate], most_macs: int | None
+) -> Iterator[tuple[Figures, _Recomputed]]:
+    """The plans of some groups that none of them beats in bytes, cycles and energy, fewest bytes first.
+
+    `most_macs`: multiply-accumulates of a plan at the most; None: groups do not have too many.
+    """
+    plans: list[tuple[BalancedCandidate, Choice]] = []
+    for candidate in candidates:
+        choices = [candidate.front.choice(k) for k in range(len(candidate.front))]
+        plans += [(candidate, choice) for choice in (*choices, candidate.least_energy())]
+    kept = efficient([choice.figures for _, choice in plans])
+    unbeaten = [plan for plan, stays in zip(plans, kept, strict=True) if stays]
+    for candidate, choice in sorted(unbeaten, key=lambda plan: plan[1].figures):
+        if most_macs is None or candidate.figures.macs_of(choice) <= most_macs:
+            costs = candidate.plan.costs
+            groups = tuple(costs.dataflow.names(group) for group in choice.groups)
+            yield choice.figures, _Recomputed(groups, costs.without_steps(choice.groups))
+
+
+def _thinned(plans: Iterable[tuple[Figures, _Recomputed]]) -> dict[Figures, _Recomputed]:
+    """At most MOST_RECOMPUTED of some plans, evenly, and the best of each objective."""
+    every = dict(plans)
+    figures = list(every)
+    step = max(len(figures) / MOST_RECOMPUTED, 1.0)
+    kept = {figures[int(k * step)] for k in range(min(len(figures), MOST_RECOMPUTED))}
+    if figures:
+        kept |= {min(figures, key=Objective(name).value) for name in OBJECTIVES}
+    return {one: every[one] for one in figures if one in kept}
 
 
 def _only(k: int) -> tuple[int, ...]:
@@ -332,7 +421,7 @@ def _assembled(
         )
     )
     volume = hypervolume(costs, costs) if costs else None
-    exact = [cost for point, cost in zip(sampled, costs, strict=True) if point.found == "exact"]
+    exact = [cost for point, cost in zip(sampled, costs, strict=True) if point.found != "sampled"]
     alone = hypervolume(exact, costs).share if exact else 0.0
     config = question.config
     fewest = min((point.without_steps for point in points), default=0)

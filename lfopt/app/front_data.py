@@ -16,6 +16,9 @@ from search.objectives import Objective, ObjectiveName
 
 CostName = Literal["bytes", "cycles", "energy", "buffer", "area"]
 COSTS: tuple[CostName, ...] = get_args(CostName)
+# exact: by exact search for an objective or a weighted sum, nothing computed again; sampled: by NSGA-II from
+# those; recomputed: by the searches of a balanced plan, which compute again and keep maps on chip
+Found = Literal["exact", "sampled", "recomputed"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Point:
     cycles: int  # by the model
     energy_pj: int  # by the model
     area: Area  # of the accelerator with this array and this buffer: an estimate
-    found: Literal["exact", "sampled"]  # by exact search for an objective or a weighted sum, or by NSGA-II
+    found: Found
     best: tuple[ObjectiveName, ...]  # objectives of which no plan found on this chip has less
     # how far it may be above the least of each of those, as a share; None: nothing is known
     gaps: tuple[float | None, ...]

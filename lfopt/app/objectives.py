@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import NamedTuple
 
-from lfopt.app.balanced import BALANCED_SLACK, BalancedSearch, Limits, balanced
+from lfopt.app.balanced import BALANCED_SLACK, BalancedCandidate, BalancedSearch, Limits, balanced
 from lfopt.app.baselines import baselines_of, least_cycles, may_be_planned, papers_plans
 from lfopt.app.chains import Chains, of_wide_blocks
 from lfopt.app.config import Config
@@ -65,6 +65,8 @@ class ObjectiveResult:
     result: Result
     trade: Trade | None = None  # of a balanced plan: the plans that it was chosen beside
     least: Figures | None = None  # no plan of the network takes less of each; None where nothing is judged
+    # of a balanced plan: the groups with their options that it was chosen from
+    candidates: tuple[BalancedCandidate, ...] = ()
 
 
 def break_ties(
@@ -219,7 +221,7 @@ def plan_balanced(
         plans[0].result, lower_bound_bytes=proof.lower_bound_bytes, certificate=proof.certificate
     )
     result = _taken(taken.plan.costs, taken.figures, fewest, SearchOutcome(choice, 0, interrupted=False))
-    return taken.plan, ObjectiveResult(choice.figures, 0, result, trade)
+    return taken.plan, ObjectiveResult(choice.figures, 0, result, trade, candidates=tuple(among.candidates))
 
 
 def with_least(judged: ObjectiveResult, costs: GroupCosts, bound: int) -> ObjectiveResult:

@@ -192,6 +192,20 @@ def test_ctrl_c_writes_what_there_is(here, tmp_path: Path, monkeypatch: pytest.M
     assert {point["buffer_bytes"] for point in data["points"]} == {4096}
 
 
+def test_scheme_all_computes_again_and_keeps_maps_on_chip() -> None:
+    """A front has what searches for bytes and for a balanced plan find, and its gaps are to any plan."""
+    graph = lfopt.load("zoo:mobilenet_v2", {"image": (1, 3, 32, 32)}, weights=False)
+    chip = lfopt.Hardware(16 << 10, mac_rows=16, mac_columns=16)
+    front = lfopt.pareto(graph, hardware=chip, scheme="all", buffers=["16KiB"], budget=0, time_limit=6)
+    assert any(point.found == "recomputed" for point in front.points)
+    fewest = lfopt.search(graph, hardware=chip, scheme="auto", objective="bytes").plan.totals.dram_bytes
+    assert min(point.dram_bytes for point in front.points) < fewest
+    for point in front.points:
+        assert all(gap is None or gap >= 0 for gap in point.gaps)
+    best = {name: gap for point in front.points for name, gap in zip(point.best, point.gaps, strict=True)}
+    assert {*best} == {"bytes", "cycles", "energy", "edp"} and None not in best.values()
+
+
 def test_a_plan_that_cannot_run_beats_none_that_does(here, tmp_path: Path) -> None:
     """In 4 KiB nothing of the last convolution fits: what must move is less than the plan for 8 KiB moves."""
     done = here(

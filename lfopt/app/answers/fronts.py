@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
+from lfopt.app.front_data import Found
 from lfopt.ir import Hardware
 from lfopt.ir.plan import Proof
 
@@ -31,7 +31,7 @@ class PointAnswer:
     cycles: int  # by the model
     energy_pj: int  # by the model
     area: AreaAnswer
-    found: Literal["exact", "sampled"]
+    found: Found
     # objectives of which no plan found on this chip has less: how far it may be above the least; null: not
     # known
     best: dict[str, float | None]

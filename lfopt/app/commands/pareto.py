@@ -44,7 +44,6 @@ from lfopt.app.screen import err, note, out, progress_line, shown, table
 from lfopt.app.sizes import format_size, parse_shapes
 from lfopt.ir import InvalidConfig
 from lfopt.ir.names import file_name, plural
-from lfopt.planning import SCHEMES
 
 
 def pareto(
@@ -120,16 +119,10 @@ def pareto(
     _print(front, listed(front, every=every), top)
     out.print(f"[dim]wrote[/] {shown(folder)}/{', '.join(written)}", soft_wrap=True)
     answer(as_data(front, every=every))
-    if SCHEMES[scheme].copies:
-        err.print(
-            "note: a front has no copies, and nothing stays between groups; with both, lfopt search may move "
-            "less",
-            style="yellow",
-            soft_wrap=True,
-        )
     if query.config.hardware.l2_bytes:
         err.print(
-            "note: a front judges plans without the second level; with it, lfopt search moves less",
+            "note: a front judges plans without the second level, in which nothing is computed again; lfopt "
+            "search moves less",
             style="yellow",
             soft_wrap=True,
         )
@@ -214,7 +207,7 @@ def _chosen(front: Front, points: Sequence[Point], top: int) -> list[Point]:
 def _how(front: Front, point: Point) -> str:
     """What a plan is best in, how far it may be from the least, and which knee it is."""
     named = [f"{name}{_gap(gap)}" for name, gap in zip(point.best, point.gaps, strict=True)]
-    how = ", ".join(named) or ("sampled" if point.found == "sampled" else f"corner{_gap(point.gap)}")
+    how = ", ".join(named) or (f"corner{_gap(point.gap)}" if point.found == "exact" else point.found)
     knees = ", ".join(advice.figure for advice in knees_at(front, point))
     notes = [f"knee: {knees}"] if knees else []
     if point.without_steps:
