@@ -18,9 +18,8 @@ from math import ceil, prod
 
 from lfopt.ir import Compute, whole
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
-from lfopt.ops import Call, Dataflow, Family, Tiling, bits
+from lfopt.ops import Call, Dataflow, Family, Tiling
 from lfopt.ops.attention import form_of
-from lfopt.ops.content import elements_used
 from lfopt.ops.recognise import attentions_of
 from lfopt.ops.windows import Window, windows
 from lfopt.planning.accelerator.commands import (
@@ -32,6 +31,7 @@ from lfopt.planning.accelerator.commands import (
 from lfopt.planning.accelerator.lanes import MOVES
 from simulator.model.energy import Spending
 from simulator.model.engines import ComputeWork
+from simulator.model.needed import needed_operators
 from simulator.model.timing import Accelerator
 
 COUNTED = frozenset({Family.ELEMENTWISE, Family.POOL, Family.REDUCTION})  # beside contractions
@@ -44,7 +44,7 @@ class Floors:
         self.accelerator = accelerator
         self.flow: Dataflow = accelerator.flow
         self.hardware = accelerator.hardware
-        self._needed = _needed(self.flow) & ~_in_attention(self.flow)
+        self._needed = needed_operators(self.flow) & ~_in_attention(self.flow)
 
     def cycles(self, call: Call) -> int:
         """Cycles of an operator, with what follows it in flight."""
@@ -196,29 +196,6 @@ class Floors:
         if loops.groups == 1 or loops.depthwise:
             return work._replace(accumulator_bytes=min(accumulated, work.accumulator_bytes))
         return ComputeWork(macs=work.macs, width=work.width)
-
-
-def _needed(flow: Dataflow) -> int:
-    """Mask of the operators of whose results every element is used for an output."""
-    used: set[int] = {m for m, is_output in enumerate(flow.is_output) if is_output}
-    needed = 0
-    reading = 0  # operators that use all elements of operands that `elements_used` says
-    for op in reversed(range(len(flow))):
-        for m in flow.results[op]:
-            readers = [
-                (flow.calls[i], operand.input)
-                for i in bits(flow.readers[m] & reading)
-                for operand in flow.operands[i]
-                if operand.map == m
-            ]
-            tensor = flow.maps[m]
-            if elements_used(tensor.shape, readers) >= tensor.elements:
-                used.add(m)
-        results = [m in used for m in flow.results[op]]
-        needed |= all(results) << op
-        # parts of what is moved go to results of their own; any other result is made of all operands
-        reading |= (all(results) if flow.specs[op].family is Family.MOVE else any(results)) << op
-    return needed
 
 
 def _in_attention(flow: Dataflow) -> int:
