@@ -133,7 +133,8 @@ class Hardware:
     accumulator_bytes: int = 4  # one partial sum held on chip
     # an on-chip buffer for weights and biases; 0: they share that of the feature maps
     weight_buffer_bytes: int = field(default=0, metadata=UNSAID)
-    dram_row_align: int = 1  # bytes: a row in DRAM is padded up to a multiple of this
+    # bytes: a row in DRAM is padded up to a multiple of this; with channel_align, parts of rows begin at one
+    dram_row_align: int = 1
     # elements: on chip, channels are padded up to a multiple of this; tilings cut them between such blocks
     channel_align: int = 1
     # output channels that a block of weights has at the least where weights stream past; None: channel_align

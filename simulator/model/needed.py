@@ -17,7 +17,7 @@ from lfopt.ops.content import elements_used, used_positions
 from lfopt.ops.recognise import RecognisedAttention, attentions_of
 
 
-class Part(NamedTuple):
+class AxisPart(NamedTuple):
     """Some indices of one axis, all of the others; that axis has an extent that no other has."""
 
     extent: int
@@ -35,7 +35,7 @@ class _Needs:
     def __init__(self, flow: Dataflow) -> None:
         self.flow = flow
         self.whole = {m for m, is_output in enumerate(flow.is_output) if is_output}
-        self.parts: dict[int, Part] = {}  # of maps that are not needed wholly, as far as is known
+        self.parts: dict[int, AxisPart] = {}  # of maps that are not needed wholly, as far as is known
         self.needed = 0
         self._reading = 0  # operators that use all elements of operands that `elements_used` says
         self._attentions: dict[int, RecognisedAttention] = {
@@ -94,7 +94,7 @@ class _Needs:
             first = stop
         return False
 
-    def _parts_of(self, m: int) -> Iterator[Part]:
+    def _parts_of(self, m: int) -> Iterator[AxisPart]:
         """Parts of a map that some reader needs."""
         flow = self.flow
         for i in bits(flow.readers[m]):
@@ -131,7 +131,7 @@ def _unique(shape: tuple[int, ...], extent: int) -> bool:
     return shape.count(extent) == 1
 
 
-def _read_part(call: Call, index: int) -> Part | None:
+def _read_part(call: Call, index: int) -> AxisPart | None:
     """The part of an operand that an operator reads all of whose results are needed."""
     used = used_positions(call, index)
     if isinstance(used, int):
@@ -143,10 +143,10 @@ def _read_part(call: Call, index: int) -> Part | None:
     extent, indices = axes[0]
     if not len(indices) or not _unique(call.shape(index), extent):
         return None
-    return Part(extent, frozenset(int(k) for k in indices))
+    return AxisPart(extent, frozenset(int(k) for k in indices))
 
 
-def _behind(call: Call, index: int, part: Part) -> Part | None:
+def _behind(call: Call, index: int, part: AxisPart) -> AxisPart | None:
     """The part of an operand that a part of an operator's result needs; None where nothing is known."""
     shape = call.shape(index)
     if not _unique(call.result, part.extent) or not _unique(shape, part.extent):

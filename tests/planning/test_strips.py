@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,19 +13,32 @@ import numpy as np
 import pytest
 
 from lfopt.app.pipeline import load_network
-from lfopt.ir import Compute, Graph, Hardware, Plan, box_shape, computations, cut, unfold, whole
+from lfopt.ir import (
+    Compute,
+    Graph,
+    Hardware,
+    Node,
+    Plan,
+    Transfer,
+    box_shape,
+    computations,
+    cut,
+    unfold,
+    whole,
+)
 from lfopt.ops import Dataflow
 from lfopt.ops.columns import column_count, column_reads
 from lfopt.ops.footprint import footprints
 from lfopt.ops.reference import reference
 from lfopt.ops.windows import read_span
-from lfopt.planning import NEVER, GroupCosts, totals_of
+from lfopt.planning import NEVER, GroupCosts, Limit, totals_of
 from lfopt.planning.modes.columns import StripsMode
 from search.exact import solve
 from simulator.interpreter.execute import execute
 from simulator.model.simulate import simulate
 from simulator.recount import recount
 from tests.agreement import differing, disagreements
+from tests.cases import few, some
 from tests.codegen.counting import disagreement
 from tests.planning.alterations import (
     CAUGHT_BY,
@@ -73,6 +86,8 @@ def drawn(seeds: range, *, integers: bool) -> Iterator[Case]:
         if integers:
             graph, inputs = in_integers(graph, inputs, rng)
         hardware = random_hardware(rng, graph)
+        if seed % 4:  # else few strips begin where the chip can move them
+            hardware = replace(hardware, dram_row_align=1)
         costs = GroupCosts.of(
             graph, hardware, scheme="all", max_recompute=float(rng.choice([1.0, 4.0, 50.0]))
         )
@@ -210,6 +225,33 @@ def test_the_strips_chosen_move_the_fewest_bytes_that_fit_and_more_buffer_never_
         ]
         assert moved == sorted(moved, reverse=True)
     assert chosen > 40
+
+
+def column_cuts(flow: Dataflow, steps: Sequence[Node]) -> Iterator[tuple[int, int, Sequence[int]]]:
+    """(bytes of a column in the last of blocks of 4 channels, columns, where a part begins, or is cut)."""
+    for step in unfold(steps):
+        if isinstance(step, Transfer) and step.kind in ("input", "output", "spill") and len(step.box) == 4:
+            channels, width = flow.graph.shape(step.tensor)[1::2]
+            if step.box[3] != (0, width) and step.box[1][1] == channels:
+                yield channels % 4 or 4, width, step.box[3] if step.store else step.box[3][:1]
+
+
+def test_parts_of_rows_begin_where_the_chip_can_move_them() -> None:
+    """Rows of few channels have columns of few bytes; the accelerator moves 16 bytes at a time."""
+    narrow: Counter[str] = Counter()
+    for seed in some(range(300)):
+        rng = np.random.default_rng(seed)
+        flow = Dataflow.of(random_windows(rng) if seed % 2 else random_graph(rng, 4))
+        for beta, scheme in ((1 << 20, "all"), (1 << 20, "patches"), (2000, "all"), (600, "all")):
+            hardware = Hardware(beta, element_bytes=1, channel_align=4, dram_row_align=4)
+            costs = GroupCosts(flow, hardware, scheme=scheme, max_recompute=50.0)
+            for group in {flow.everything, *(1 << i for i in range(len(flow)))}:
+                for option in costs.options(group) if costs.price(group) else ():
+                    schedule = option.scheduled.within(Limit(most=3000))
+                    for size, width, cuts in column_cuts(flow, schedule[1]) if schedule else ():
+                        assert all(at * size % 4 == 0 or at == width for at in cuts), (seed, option.cost)
+                        narrow[option.cost.mode] += size < 4
+    assert narrow["strips"] > few(10_000) and narrow["tiled"] > few(100), narrow
 
 
 def test_reductions_over_columns_do_not_run_in_strips() -> None:

@@ -496,7 +496,11 @@ def all_tilings(work: TilingRegion) -> Iterator[tuple[int, int]]:
     tiles: list[Tile] = []
     if not work.contracts:
         sizes = [
-            [size for size in range(1, extent + 1) if size % work.grain(a) == 0 or size == extent]
+            [
+                size
+                for size in range(1, extent + 1)
+                if (size % work.grain(a) == 0 or size == extent) and work.movable(a, size)
+            ]
             for a, extent in enumerate(work.shape)
         ]
         tiles += [price(((a, size),)) for a in axes for size in sizes[a]]
@@ -521,6 +525,7 @@ def all_tilings(work: TilingRegion) -> Iterator[tuple[int, int]]:
             *(
                 ((len(work.shape) - 1, width),)
                 for width in range(1, work.columns.rows_out if work.columns else 1)
+                if work.movable(-1, width)
             ),
         ]
         tiles += [price(((CHANNELS, size), *columns)) for size in channels for columns in strips]
@@ -536,6 +541,7 @@ def all_tilings(work: TilingRegion) -> Iterator[tuple[int, int]]:
                 _sliced(slices, TileExtents(rows, columns, size, depth, finish))
                 for rows in range(1, slices.reads.rows_out + 1)
                 for columns in range(1, slices.columns_out + 1)
+                if work.movable(-1, columns)
                 for size in channels
                 for depth in depths
                 for finish in ({1, rows} if depth < slices.depth else {rows})

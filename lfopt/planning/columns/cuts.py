@@ -120,6 +120,29 @@ class CutGroups(Generic[CutType]):
             if is_valid and need < NEVER:
                 yield blocks, need, read, written
 
+    def movable(self, mask: int, price: NestPrice, loop: BlockLoop) -> np.ndarray:
+        """(ways,) bool: whether the chip moves the columns of every block: `BufferLayout.movable_columns`."""
+        layout = price.layout
+        grid = price.regions.grids[loop]
+        spans = price.regions.spans[loop]
+        movable = np.ones(grid.counts.size, bool)
+        if layout.moves_any_columns:
+            return movable
+        flow = self.groups.dataflow
+        leaving = flow.leaving(mask)
+        carried = price.nest.carried
+        cuts: list[tuple[int, np.ndarray]] = []
+        for m, loaded in spans.loaded.items():
+            cuts.append((m, loaded.new if m in carried else loaded.start))
+        for op, (start, stop) in spans.stored.items():
+            cuts += [(m, end) for m in flow.results[op] if m in leaving for end in (start, stop)]
+        for m, columns in cuts:
+            shape = flow.maps[m].shape
+            at_end = columns == column_count(shape)
+            aligned = columns * layout.column_bytes(shape) % layout.hardware.dram_row_align == 0
+            movable &= grid.least(at_end | aligned) > 0
+        return movable
+
     def sensible(self, price: NestPrice, loop: BlockLoop, maps: Iterable[int]) -> np.ndarray:
         """(ways,) bool: whether every block has something of each map that the one before has not.
 

@@ -78,6 +78,7 @@ class PatchGroups(CutGroups[PatchSize]):
             assert isinstance(strips, BlockLoop), "patches are blocks of two loops"
             price = self.pricing.price(mask, nest, {strips: grid})
             valid = self.sensible(price, bands, results) & self.sensible(price, strips, results)
+            valid &= self.movable(mask, price, strips)
             if any(own.stop[0] >= flow.heights[i] for i, own in price.regions.spans[bands].made.items()):
                 break  # the first band makes all of something, and so do higher ones
             for blocks, need, read, written in self.sizes(price, grid, valid):

@@ -76,6 +76,7 @@ class StripGroups(CutGroups[StripPartition]):
         price = self.pricing.price(mask, nest, {nest.root: grid})
         cut = (m for m in flow.touched(mask) if column_count(flow.maps[m].shape) > 1)
         valid = self.sensible(price, nest.root, cut)
+        valid &= self.movable(mask, price, nest.root)
         valid &= price.macs <= self.groups.most_macs(mask, self.recompute)
         for blocks, need, read, written in self.sizes(price, grid, valid):
             yield StripPartition(blocks.size, blocks.count, need, read, written, rows)

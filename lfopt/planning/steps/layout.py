@@ -21,6 +21,7 @@ from lfopt.ir import (
     round_up,
     row_axis,
 )
+from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Dataflow
 from lfopt.ops.dataflow import gathered_pieces
 from lfopt.ops.flight import flight_names
@@ -76,6 +77,32 @@ class BufferLayout:
     def row_on_chip(self, box: Box) -> int:
         """Bytes that one row of a box takes in the buffer, channel padding included."""
         return self.hardware.row_bytes(Tensor("", box_shape(box), ""))
+
+    @property
+    def moves_any_columns(self) -> bool:
+        """Whether parts of rows may begin anywhere in DRAM."""
+        return self.hardware.dram_row_align == 1 or self.hardware.channel_align == 1
+
+    def column_bytes(self, shape: tuple[int, ...]) -> int:
+        """Bytes in DRAM of one column of one row, in the last block of channels, which may be narrower."""
+        axis = CHANNEL_AXIS_OF_RANK.get(len(shape))
+        channels = 1 if axis is None else shape[axis]
+        align = self.hardware.channel_align
+        return (channels % align or align) * self.hardware.element_bytes
+
+    def movable_columns(self, shape: tuple[int, ...], columns: Span, *, ends: bool = False) -> bool:
+        """Whether the chip can move these columns of a map alone; `ends`: store them, too.
+
+        Where channels lie in blocks of `channel_align`, a row in DRAM is its blocks one after the other, and
+        a part of it the same columns of each. Such a part begins at a multiple of `dram_row_align`, as rows
+        do, and if it is stored, it ends at one or with the row.
+        """
+        width = shape[-1]
+        if self.moves_any_columns or columns == (0, width):
+            return True
+        cuts = columns if ends else columns[:1]
+        size = self.column_bytes(shape)
+        return all(cut == width or cut * size % self.hardware.dram_row_align == 0 for cut in cuts)
 
     def padded(self, tensor: Tensor) -> bool:
         """Whether rows of the map are padded in DRAM."""

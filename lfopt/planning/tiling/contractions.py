@@ -84,9 +84,9 @@ class ContractionSlices(ContractionTiling):
         for inputs in dict.fromkeys((min(self.region.width, self.depth), self.depth)):
             channels = self.parts if inputs < self.depth else [*self.parts, *self.together]
             for strips in powers(self.columns_out):
-                yield from (
-                    TileExtents(1, ceil(self.columns_out / strips), size, inputs, 1) for size in channels
-                )
+                columns = ceil(self.columns_out / strips)
+                if self.region.movable(-1, columns):
+                    yield from (TileExtents(1, columns, size, inputs, 1) for size in channels)
 
     def heights(self, shape: TileExtents, *, by_row: bool) -> Sequence[int]:
         """Rows of tiles of that shape, from the lowest to the highest.

@@ -111,7 +111,9 @@ class Grids:
             if axis == 1 and self.targets[0].normalized is not None:
                 # channels of one group are read together
                 grain = lcm(grain, channels_together(self.region.call))
-            sizes[axis] = few_sizes(extents[axis], grain)
+            sizes[axis] = [
+                size for size in few_sizes(extents[axis], grain) if self.region.movable(axis, size)
+            ]
             # where what the finest blocks read cannot be listed, coarser ones may yet move on regularly
             while len(sizes[axis]) > 1 and not self._lists(axis, sizes[axis][-1]):
                 sizes[axis].pop()

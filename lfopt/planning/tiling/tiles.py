@@ -152,7 +152,7 @@ def _axes(region: TilingRegion) -> list[int]:
     channels = [1] if rank > 2 else []
     order = dict.fromkeys([*channels, *reversed(range(rank))])
     return [
-        axis for axis in order if axis != row_axis(region.shape) and region.shape[axis] > region.grain(axis)
+        axis for axis in order if axis != row_axis(region.shape) and region.shape[axis] > region.finest(axis)
     ]
 
 
@@ -175,12 +175,12 @@ def _split_twice(
             continue
         if (
             best is not None
-            and region.cost(region.frames(((outer, region.grain(outer)),)))[0].total >= best.dram.total
+            and region.cost(region.frames(((outer, region.finest(outer)),)))[0].total >= best.dram.total
         ):
             continue
         for inner in axes:
             for tile in (
-                _evenly(region, beta, ((outer, region.grain(outer)),), inner, best, finest=finest)
+                _evenly(region, beta, ((outer, region.finest(outer)),), inner, best, finest=finest)
                 if inner != outer
                 else ()
             ):
@@ -258,7 +258,7 @@ def _ever_finer(region: TilingRegion) -> Iterator[list[tuple[tuple[int, int], ..
     axes = [axis for axis, _ in _finest(region)]
     for count in range(len(axes)):
         for before in combinations(axes, count):
-            finest = tuple((axis, region.grain(axis)) for axis in before)
+            finest = tuple((axis, region.finest(axis)) for axis in before)
             for axis in (axis for axis in axes if axis not in before):
                 yield [(*finest, (axis, size)) for size in region.sizes(axis)[1:]]
 
@@ -267,10 +267,10 @@ def _finest(region: TilingRegion) -> tuple[tuple[int, int], ...]:
     """A reduction's result cut as finely as can be."""
     axes = _axes(region)
     return tuple(
-        (axis, region.grain(axis))
+        (axis, region.finest(axis))
         for axis in (
             *axes,
-            *(a for a, extent in enumerate(region.shape) if extent > region.grain(a) and a not in axes),
+            *(a for a, extent in enumerate(region.shape) if extent > region.finest(a) and a not in axes),
         )
     )
 
@@ -282,6 +282,8 @@ def _on_strips(
     width = region.columns.rows_out if region.columns else 1
     for strips in (count for count in powers(width) if least <= count <= most):
         extent = ceil(width / strips)
+        if not region.movable(-1, extent):
+            continue
         if best is not None and region.once.total + region.halo_bytes(extent) >= best.dram.total:
             # narrower strips may yet share less: where they begin with windows of a ConvTranspose or stride
             continue
@@ -385,17 +387,8 @@ def _slice_tile(slices: ContractionSlices, grid: TileExtents) -> Tile:
     blocks = ((CHANNELS, grid.channels), (-1, grid.columns))
     iterations = slices.iterations(grid)
     passes = slices.passes(grid)
-    return Tile(
-        "slices",
-        slices.dram(grid),
-        slices.need(grid),
-        iterations,
-        passes,
-        blocks,
-        grid.rows,
-        grid.inputs,
-        grid.finish,
-    )
+    extents = grid.rows, grid.inputs, grid.finish
+    return Tile("slices", slices.dram(grid), slices.need(grid), iterations, passes, blocks, *extents)
 
 
 def _widened(slices: ContractionSlices, grid: TileExtents, tile: Tile, beta: int) -> Tile:
@@ -410,6 +403,7 @@ def _widened(slices: ContractionSlices, grid: TileExtents, tile: Tile, beta: int
                 larger = replace(larger, finish=larger.rows)
             if (
                 larger == grid
+                or not slices.region.movable(-1, larger.columns)
                 or slices.need(larger) >= beta
                 or (wider := _slice_tile(slices, larger)).dram.total != tile.dram.total
             ):

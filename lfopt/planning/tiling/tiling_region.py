@@ -63,6 +63,7 @@ class TilingRegion:
         rows_apart = len(self.shape) < 5 if by_matrix else len(self.shape) != 3
         self.rows_apart = rows_apart and not entire
         # a reduction over the rows of a map
+        self._movable: dict[int, bool] = {}  # by columns of a block
         self.folds = folding(self.call) == "rows" and not self.call.constant[0] and not entire
 
     def own(self, op: int, index: int) -> bool:
@@ -130,9 +131,42 @@ class TilingRegion:
         Those that give more than `MOST_FRAMES` blocks, all sizes together, are left out.
         """
         extent = self.shape[axis]
-        sizes = even_sizes(extent, self.grain(axis))
+        sizes = tuple(size for size in even_sizes(extent, self.grain(axis)) if self.movable(axis, size))
         counts = accumulate(-(-extent // size) for size in sizes)
         return sizes[: sum(1 for _ in takewhile(lambda count: count <= MOST_FRAMES, counts))]
+
+    def finest(self, axis: int) -> int:
+        """The smallest extent of blocks along an axis."""
+        grain = self.grain(axis)
+        return grain if self.movable(axis, grain) else self.sizes(axis)[-1]
+
+    def movable(self, axis: int, extent: int) -> bool:
+        """Whether the chip can move blocks of that extent along an axis, as far as their columns go.
+
+        See `BufferLayout.movable_columns`.
+        """
+        rank = len(self.shape)
+        if self.layout.moves_any_columns or rank != 4 or axis % rank != rank - 1:
+            return True
+        cuts_columns = self.columns is not None or not self.contracts
+        if not cuts_columns or not self.uniform or self.huge or extent >= self.shape[axis]:
+            return True
+        if extent not in self._movable:
+            self._movable[extent] = self._moves_columns(self.frames(((rank - 1, extent),)))
+        return self._movable[extent]
+
+    def _moves_columns(self, frames: Sequence[Box]) -> bool:
+        """Whether all parts of rows that these frames read and make can be moved."""
+        movable = self.layout.movable_columns
+        cut_frames = Frames(self.layout, self.mask, self.rings, frames)
+        for frame in frames:
+            if self.group.outside and not movable(self.shape, frame[-1], ends=True):
+                return False
+        return all(
+            movable(cut_frames.sources[name].tensor.shape, box[-1])
+            for boxes in cut_frames.source_boxes()
+            for name, box in boxes.items()
+        )
 
     def channel_sizes(self) -> list[int]:
         """Sizes of blocks of output channels worth trying, largest first: whole groups, and parts of one."""
