@@ -12,8 +12,10 @@ keys are seen.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import cached_property
 from math import ceil, prod
 
 from lfopt.ir import Compute, whole
@@ -34,6 +36,7 @@ from simulator.model.engines import ComputeWork
 from simulator.model.needed import needed_operators
 from simulator.model.timing import Accelerator
 
+LISTED = 1 << 12  # outputs along an axis, or elements of a window, that are looked at one by one
 COUNTED = frozenset({Family.ELEMENTWISE, Family.POOL, Family.REDUCTION})  # beside contractions
 
 
@@ -44,7 +47,11 @@ class Floors:
         self.accelerator = accelerator
         self.flow: Dataflow = accelerator.flow
         self.hardware = accelerator.hardware
-        self._needed = needed_operators(self.flow) & ~_in_attention(self.flow)
+
+    @cached_property
+    def _needed(self) -> int:
+        """Mask of the operators whose work every plan does."""
+        return needed_operators(self.flow) & ~_in_attention(self.flow)
 
     def cycles(self, call: Call) -> int:
         """Cycles of an operator, with what follows it in flight."""
@@ -67,7 +74,7 @@ class Floors:
     def _counts(self, op: int) -> bool:
         """Whether the work of an operator is the same in whatever steps."""
         spec = self.flow.specs[op]
-        if not self._needed >> op & 1:
+        if not self._needed >> op & 1 or not all(map(prod, self.flow.calls[op].results)):
             return False
         if spec.tiling is Tiling.CONTRACT:
             return True
@@ -97,23 +104,20 @@ class Floors:
         if window is None:
             return [loops.pixels] * loops.rows
         rows = window[0]
-        met = [rows.trimmed((y, y + 1)).kernel for y in range(rows.size_out)]
-        per_row = loops.pixels // max(rows.size_out, 1)
-        return [per_row * sum(count > k for count in met) for k in range(max(met, default=0))]
+        return [loops.pixels // rows.size_out * meeting for meeting in _meeting(rows)]
 
     def _contraction(self, op: int, loops: ContractionLoops) -> Fraction:
         """Cycles of a contraction that is not depthwise."""
         hardware = self.hardware
         call = self.flow.calls[op]
-        per_pass = self._passes(loops)
-        pixels = sum(max(count, 2) for count in self._pixel_passes(op, loops) if count)
+        pixel_passes = self._pixel_passes(op, loops)
+        busy = self._blocks(loops) * self._passes(loops) * sum(max(count, 2) for count in pixel_passes)
         bits = hardware.constant_bits(bias=False) if call.constant[1] else 8 * hardware.element_bytes
         column = Fraction(bits, 8 * hardware.weight_port_bytes)  # cycles of one weight through their own port
         full, rest = divmod(loops.outer, hardware.mac_columns)
         arrivals = full * min(hardware.mac_columns * column, 1) + min(rest * column, 1)
-        rows = sum(1 for count in self._pixel_passes(op, loops) if count)
-        weights = loops.groups * arrivals * rows * loops.columns * loops.inner
-        return max(self._blocks(loops) * per_pass * Fraction(pixels), Fraction(weights))
+        weights = loops.groups * arrivals * len(pixel_passes) * loops.columns * loops.inner
+        return max(Fraction(busy), Fraction(weights))
 
     def _blocks(self, loops: ContractionLoops) -> int:
         """Blocks of output channels, of all groups."""
@@ -142,14 +146,14 @@ class Floors:
             taps = hardware.window_columns if loops.side_by_side else 1
             return Fraction(blocks * pixels * ceil(Fraction(loops.columns, taps)))
         columns = window[1]
-        kernel = min(columns.trimmed((x, x + 1)).kernel for x in range(columns.size_out))
+        kernel = sum(meeting == columns.size_out for meeting in _meeting(columns))  # met by every window
         if not loops.side_by_side:
             return Fraction(blocks * pixels * kernel)
         stride = columns.stride if columns.size_out > 1 else 1
         # cycles of a pixel for one row of the kernel, in the best box
-        each = Fraction(columns.kernel)
+        each = Fraction(kernel)
         for width in (1, 2):  # a single column, and more
-            for count in range(kernel, columns.kernel + 1):
+            for count in range(kernel, len(_meeting(columns)) + 1):
                 together, taps = reach(
                     count,
                     stride,
@@ -169,8 +173,7 @@ class Floors:
         passes = Fraction(rows * columns if sums else rows * ceil(Fraction(columns, hardware.window_columns)))
         window = self._window(op)
         if window is not None:
-            met = [window[0].trimmed((y, y + 1)).kernel for y in range(window[0].size_out)]
-            passes = Fraction(sum(met), max(len(met), 1))
+            passes = Fraction(sum(_meeting(window[0])), window[0].size_out)
         cycles = Fraction(0)
         for shape in call.results:
             axis = CHANNEL_AXIS_OF_RANK.get(len(shape))
@@ -196,6 +199,17 @@ class Floors:
         if loops.groups == 1 or loops.depthwise:
             return work._replace(accumulator_bytes=min(accumulated, work.accumulator_bytes))
         return ComputeWork(macs=work.macs, width=work.width)
+
+
+def _meeting(axis: Window) -> list[int]:
+    """How many outputs have windows that meet more than k elements of the map, for k = 0, 1, ...
+
+    Of very many outputs or elements, the first of these numbers alone.
+    """
+    if max(axis.size_out, axis.kernel) > LISTED:
+        return [axis.size_out]
+    counts = Counter(axis.trimmed((k, k + 1)).kernel for k in range(axis.size_out))
+    return [sum(times for count, times in counts.items() if count > k) for k in range(max(counts))]
 
 
 def _in_attention(flow: Dataflow) -> int:
