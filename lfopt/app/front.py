@@ -211,7 +211,8 @@ class _Chip:
             *balanced.judged.candidates,
             BalancedCandidate.of(result, GroupFigures(fewest.costs, late=self.late)),
         ]
-        self.recomputed = _thinned(_unbeaten(candidates, macs_allowed(question.config, graph)))
+        most_macs = macs_allowed(question.config, graph)
+        self.recomputed = _thinned(_unbeaten(candidates, question.figures, most_macs))
         bound = min(balanced.judged.least.dram_bytes, fewest.best.result.lower_bound_bytes)
         least = least_figures(self.costs, bound)
         for objective in OBJECTIVES:
@@ -346,20 +347,22 @@ class _Chip:
 
 
 def _unbeaten(
-    candidates: Sequence[BalancedCandidate], most_macs: int | None
+    candidates: Sequence[BalancedCandidate], names: Sequence[str], most_macs: int
 ) -> Iterator[tuple[Figures, _Recomputed]]:
-    """The plans of some groups that none of them beats in bytes, cycles and energy, fewest bytes first.
+    """The plans of some groups that none of them beats in figures of these names, fewest bytes first.
 
-    `most_macs`: multiply-accumulates of a plan at the most; None: groups do not have too many.
+    Of plans that are equal in these, the first. `most_macs`: multiply-accumulates of a plan at the most.
     """
     plans: list[tuple[BalancedCandidate, Choice]] = []
     for candidate in candidates:
         choices = [candidate.front.choice(k) for k in range(len(candidate.front))]
         plans += [(candidate, choice) for choice in (*choices, candidate.least_energy())]
-    kept = efficient([choice.figures for _, choice in plans])
-    unbeaten = [plan for plan, stays in zip(plans, kept, strict=True) if stays]
-    for candidate, choice in sorted(unbeaten, key=lambda plan: plan[1].figures):
-        if most_macs is None or candidate.figures.macs_of(choice) <= most_macs:
+    plans.sort(key=lambda plan: plan[1].figures)
+    compared = [tuple(plan[1].figures[AXES[name]] for name in names) for plan in plans]
+    unlike: set[tuple[int, ...]] = set()
+    for (candidate, choice), figures, stays in zip(plans, compared, efficient(compared), strict=True):
+        if stays and figures not in unlike and candidate.figures.macs_of(choice) <= most_macs:
+            unlike.add(figures)
             costs = candidate.plan.costs
             groups = tuple(costs.dataflow.names(group) for group in choice.groups)
             yield choice.figures, _Recomputed(groups, costs.without_steps(choice.groups))

@@ -222,7 +222,8 @@ def _gap(gap: float | None) -> str:
         return ""
     if gap is None:
         return " (?)"
-    return f" (<{100 * gap:.2g} %)"
+    percent = 100 * gap
+    return f" (<{percent:.2g} %)" if percent < 10 else f" (<{percent:,.0f} %)"
 
 
 def _folder(given: Path | None) -> Path | None:
