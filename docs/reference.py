@@ -91,6 +91,7 @@ QUESTIONS = {  # page of results: what it answers, and what makes it again
         "How far is energy, level by level, from breakdowns that others published?",
         "`make bench-energy`",
     ),
+    "balanced": ("Is the default plan ever slower than what compilers run?", "`make bench-balanced`"),
     "rtl-memory": ("What do slower memories do to cycles?", "`make bench-rtl`"),
     "rtl-area": ("How many cells does the accelerator take, and how long are its paths?", "`make rtl-area`"),
     "rtl-mutate": ("Which check finds which fault in the SystemVerilog?", "`make rtl-mutate`"),

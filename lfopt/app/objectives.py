@@ -13,6 +13,7 @@ from lfopt.app.chains import Chains, of_wide_blocks
 from lfopt.app.config import Config
 from lfopt.app.deadline import Deadline, ReportProgress
 from lfopt.app.figures import GroupFigures, KnownFigures, least_figures
+from lfopt.app.flights import groups_in_flight
 from lfopt.app.recompute import Recomputed, costs_of
 from lfopt.app.trade import Trade
 from lfopt.ir import FREE, Figures, Graph, Hardware, InvalidConfig
@@ -129,7 +130,7 @@ def plan_for(
     """
     search = _ObjectiveSearch(config, report, deadline or Deadline(config.search.time_limit))
     search.check_cap(costs, fewest)
-    lines = search.in_lines(costs)
+    lines = groups_in_flight(costs, search.in_lines(costs))
     figures = search.figures_of(costs)
     starts = [search.as_it_is(figures, groups) for groups in (lines, fewest.groups) if groups]
     start = min(starts, key=search.rank)

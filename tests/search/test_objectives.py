@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import lfopt
 from lfopt.app.commands.options import chip
 from lfopt.app.config import Config, SearchConfig
 from lfopt.app.figures import GroupFigures
+from lfopt.app.flights import groups_in_flight
 from lfopt.app.objectives import break_ties, plan_for
 from lfopt.app.pipeline import find_plan, load_network, steps_of
 from lfopt.ir import Figures, Graph, Hardware, InvalidConfig, dram_bytes
@@ -21,7 +23,9 @@ from search.options import SearchOptions
 from simulator.model.simulate import simulate
 from tests.brute import Oracle
 from tests.cases import few, some
+from tests.random_plans import in_integers, random_inputs
 from tests.search.random_jobs import random_job
+from tests.strategies import random_windows
 
 SEEDS = some(range(80))
 
@@ -58,6 +62,30 @@ def test_what_a_way_costs_is_what_its_steps_move_and_no_less_than_the_bounds_say
                 assert figures.energy_pj >= least.energy_pj
                 assert figures.cycles >= ways.meter.computing(steps)
     assert several > few(300)
+
+
+def test_groups_keep_their_operators_where_some_are_in_flight() -> None:
+    """Masks are of another network there: plans of line buffers became groups of other operators."""
+    kept = 0
+    for seed in some(range(200)):
+        rng = np.random.default_rng(seed)
+        graph = random_windows(rng)
+        graph, _ = in_integers(graph, random_inputs(graph, rng), rng)
+        hardware = Hardware(4000, element_bytes=1, parameter_tables=64, parameter_store_bytes=1 << 14)
+        costs = GroupCosts.of(graph, hardware, scheme="auto")
+        plain = costs.grounded("lbdf")
+        groups = solve(plain).groups
+        there = groups_in_flight(costs, groups)
+        names = [set(plain.dataflow.names(group)) for group in groups]
+        if there:
+            assert [set(costs.dataflow.names(group)) for group in there] == names
+            assert all(costs.price(group) is not None for group in there)
+            kept += costs.flies
+        else:  # a group cuts through what is in flight
+            flights = [{part.operator.name for part in call.parts} for call in costs.dataflow.calls]
+            assert any(flight & group and not flight <= group for flight in flights for group in names)
+    assert kept > few(100)
+    assert groups_in_flight(costs, ()) == ()
 
 
 def run(model, start):
