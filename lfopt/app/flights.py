@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lfopt.planning import GroupCosts
+from lfopt.planning import GroupCosts, masks_of
 
 
 def groups_in_flight(costs: GroupCosts, groups: Sequence[int]) -> Sequence[int]:
@@ -15,14 +15,8 @@ def groups_in_flight(costs: GroupCosts, groups: Sequence[int]) -> Sequence[int]:
     if not groups or not costs.flies:
         return groups
     plain = costs.unfused().dataflow
-    homes = {name: k for k, group in enumerate(groups) for name in plain.names(group)}
-    masks = [0] * len(groups)
-    for op, call in enumerate(costs.dataflow.calls):
-        of_parts = {homes[part.operator.name] for part in call.parts}
-        if len(of_parts) > 1:
-            return ()
-        masks[of_parts.pop()] |= 1 << op
-    masks = [mask for mask in masks if mask]
-    if any(costs.price(mask) is None for mask in masks):
+    masks = masks_of(costs.dataflow, [plain.names(group) for group in groups])
+    is_cut = sum(mask.bit_count() for mask in masks) > len(costs.dataflow)
+    if is_cut or any(costs.price(mask) is None for mask in masks):
         return ()
     return masks

@@ -147,7 +147,7 @@ class _Exact(NamedTuple):
 class _Recomputed(NamedTuple):
     """A plan that may compute again and keep maps on chip."""
 
-    groups: tuple[tuple[str, ...], ...]  # operators by name; what is computed again has a name for each time
+    groups: tuple[tuple[str, ...], ...]  # names of operators; a copy of one has a name of its own
     without_steps: int  # groups that cannot run
 
 

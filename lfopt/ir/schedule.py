@@ -217,7 +217,7 @@ def _in_iterations(nodes: Sequence[Node], iterations: tuple[int, ...]) -> Iterat
     """The steps in these iterations of the loops around."""
     for node in nodes:
         if not isinstance(node, Loop):
-            yield node.moved(_far(node, iterations)) if node.strides else node
+            yield node.moved(distance(node, iterations)) if node.strides else node
         elif any(isinstance(inner, Loop) for inner in node.body):
             for iteration in range(node.count):
                 yield from _in_iterations(node.body, (*iterations, iteration))
@@ -228,7 +228,7 @@ def _in_iterations(nodes: Sequence[Node], iterations: tuple[int, ...]) -> Iterat
 def _innermost(loop: Loop, iterations: tuple[int, ...]) -> Iterator[Step]:
     """The steps of a loop that has none inside, in these iterations of the loops around."""
     body = [
-        (step, _far(step, (*iterations, 0)), step.strides[-1] if step.strides else ())
+        (step, distance(step, (*iterations, 0)), step.strides[-1] if step.strides else ())
         for step in loop.body
         if not isinstance(step, Loop)
     ]
@@ -241,7 +241,7 @@ def _innermost(loop: Loop, iterations: tuple[int, ...]) -> Iterator[Step]:
             )
 
 
-def _far(step: Step, iterations: tuple[int, ...]) -> Stride:
+def distance(step: Step, iterations: tuple[int, ...]) -> Stride:
     """Distance of a step in these iterations from where it is in the first ones."""
     return tuple([sum(map(mul, iterations, along)) for along in zip(*step.strides, strict=True)])
 

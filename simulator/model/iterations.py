@@ -7,9 +7,8 @@ between are alike, and are counted together.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import mul
 
-from lfopt.ir import Loop, Node, Step
+from lfopt.ir import Loop, Node, Step, distance
 
 Runs = tuple[tuple[int, int], ...]  # (iterations that follow one another, value of the step in each)
 
@@ -42,7 +41,7 @@ def _runs(
     if level == len(counts):
         if not any(iterations):
             return ((1, value(step)),)
-        return ((1, value(step.moved(_distance(step, iterations)))),)
+        return ((1, value(step.moved(distance(step, iterations)))),)
     count = counts[level]
     known: dict[int, Runs] = {}
 
@@ -84,8 +83,3 @@ def _last_alike(runs: Callable[[int], Runs], middle: int, end: int) -> int:
         else:
             high = between - 1
     return low
-
-
-def _distance(step: Step, iterations: tuple[int, ...]) -> tuple[int, ...]:
-    """How far a step in these iterations is from where it is in the first ones."""
-    return tuple(sum(map(mul, iterations, along)) for along in zip(*step.strides, strict=True))

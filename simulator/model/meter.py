@@ -144,7 +144,7 @@ class Meter:
 
     def computing(self, steps: Sequence[Node]) -> int:
         """Cycles of the compute engine: a lower bound on those of the steps."""
-        return self.accelerator.busy(steps)[1]
+        return self.accelerator.computing(steps)
 
     def port_cycles(self, dram: DramBytes) -> int:
         """Cycles of these bytes: the larger of the busier channel to DRAM, and of DRAM itself."""

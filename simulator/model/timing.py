@@ -177,8 +177,11 @@ class Accelerator(Engines):
         """
         loads = summed(nodes, lambda step: self.cycles(step) if _through_port(step, store=False) else 0)
         stores = summed(nodes, lambda step: self.cycles(step) if _through_port(step, store=True) else 0)
-        computing = summed(nodes, lambda step: 0 if isinstance(step, Transfer) else self.cycles(step))
-        return max(loads, stores, self._shared(nodes)), computing
+        return max(loads, stores, self._shared(nodes)), self.computing(nodes)
+
+    def computing(self, nodes: Sequence[Node]) -> int:
+        """Cycles of the compute engine."""
+        return summed(nodes, lambda step: 0 if isinstance(step, Transfer) else self.cycles(step))
 
     def _shared(self, nodes: Sequence[Node]) -> int:
         """Cycles of DRAM for all transfers in sequence; 0 if it is as fast as both channels of the port."""

@@ -24,11 +24,15 @@ def print_judged(wanted: Objective, scheme: str, judged: ObjectiveResult) -> Non
         return
     value = wanted.value(judged.figures)
     least = 0 if judged.least is None else wanted.value(judged.least)
-    if 0 < value <= judged.bound and value > least:
+    if judged.bound > least:
         space = "of groups one after the other"
         if SCHEMES[scheme].copies:
             space += " in which nothing is computed again"
-        out.print(f"[dim]{wanted.name}, {space}: the least, proven of the ways looked at[/]", soft_wrap=True)
+        if value <= judged.bound:
+            proven = "the least, proven of the ways looked at"
+        else:
+            proven = f"{_above(value, judged.bound)} the least of the ways looked at"
+        out.print(f"[dim]{wanted.name}, {space}: {proven}[/]", soft_wrap=True)
     if least:
         out.print(f"[dim]{wanted.name}: {_above(value, least)} the least of any plan[/]", soft_wrap=True)
     elif not judged.bound:
