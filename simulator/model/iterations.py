@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lfopt.ir import Loop, Node, Step, distance
+from lfopt.ir import Loop, Node, Step
+from lfopt.ir.schedule import distance
 
 Runs = tuple[tuple[int, int], ...]  # (iterations that follow one another, value of the step in each)
 
